@@ -407,7 +407,13 @@ def _list_servers(turn: TurnContext) -> str:
 def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
     status = turn.server_status()
     for name in status.available:
-        yield name, "ended; the next call starts it again" if name in status.ended else "available"
+        if name in status.restart_delays:
+            yield (
+                name,
+                f"keeps failing, so its restart is delayed; /why {display_name(name)} shows the reason",
+            )
+        else:
+            yield name, "ended; the next call starts it again" if name in status.ended else "available"
     yield from ((name, "starting") for name in status.starting)
     for refusal in status.refusals:
         why = f"/why {display_name(refusal.server)}"
@@ -431,6 +437,12 @@ async def _explain_server(turn: TurnContext, server: str) -> str:
         )
     if server in status.without_hints:
         lines.append(describe_hints_awaiting_approval(server))
+    if delay := status.restart_delays.get(server):
+        lines.append(delay)
+    elif server in status.ended:
+        lines.append(
+            f"{server} has ended; the next call starts it again. /logs {server} shows what it has written."
+        )
     known = server in (*status.available, *status.starting)
     if not known and await turn.was_added_later(server):
         since = "approved or corrected" if lines else "added"

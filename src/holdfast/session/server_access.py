@@ -43,6 +43,16 @@ class ServerAccess:
         return self._servers.available
 
     @property
+    def ended(self) -> tuple[str, ...]:
+        """The available servers whose process or connection has ended. The next call starts them again, except `restart_delays`."""
+        return self._servers.ended
+
+    @property
+    def restart_delays(self) -> Mapping[str, str]:
+        """The servers that keep failing and are not started yet, and what a call to them would be answered."""
+        return self._servers.restart_delays
+
+    @property
     def starting(self) -> tuple[str, ...]:
         return self._servers.starting
 

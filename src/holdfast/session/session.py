@@ -220,7 +220,10 @@ class Session(ServerAccess):
     # Doors, prompts and events
 
     def attach(self, door: Door, *, may_answer: bool = True) -> Attachment:
-        """Attach a door. With `may_answer`, it may answer the session's questions."""
+        """Attach a door. With `may_answer`, it may answer the session's questions.
+
+        A door that is attached already keeps its one attachment and its right to answer.
+        """
         if isinstance(door, type) or not hasattr(cast("object", door), "capabilities"):
             raise bad_type("door", "a holdfast.Door", door)
         attached = self.doors.attach(door, may_answer=may_answer)

@@ -142,6 +142,7 @@ class Chat(ABC):
         if decision := self._door.describe_other_decision(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
+            return
         self._printer.prints_whole_rows = self._input.is_open
         self._printer.show_stored(stored)
 
@@ -306,6 +307,7 @@ class Chat(ABC):
 
     def _print_failure(self, error: HoldfastError) -> None:
         self._has_turn_failed = True
+        self._printer.clear_status()
         self._printer.new_line()
         print_error(error)
 

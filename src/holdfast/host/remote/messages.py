@@ -96,10 +96,12 @@ class DescribeParams(msgspec.Struct, kw_only=True, rename="camel"):
     wait_seconds: float = 0.0
 
 
-class EndParams(msgspec.Struct, kw_only=True):
+class EndParams(msgspec.Struct, kw_only=True, rename="camel"):
     """Why no more events follow."""
 
     reason: str
+    is_session_closed: bool = False
+    """Whether the session was closed, and all of its events were sent."""
 
 
 class WireEvent(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
