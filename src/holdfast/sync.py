@@ -19,6 +19,7 @@ from holdfast.host import host as async_host
 from holdfast.host.open_options import SessionOptions
 from holdfast.host.server_config import ServerConfigs
 from holdfast.model import codes
+from holdfast.model.check_loop import OwnProcess, forked_error
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.model.json import JsonObject
@@ -95,6 +96,8 @@ class Host:
             return
         self._is_closed = True
         atexit.unregister(self.close)
+        if self._loop.is_in_parent:
+            return  # the process that opened the host closes it
         # The callbacks run in reverse order, and all of them even if one fails or is interrupted (Ctrl-C).
         with ExitStack() as closing:
             closing.callback(self._loop.stop)
@@ -229,7 +232,8 @@ class Session:
         if not self._is_closed:
             self._is_closed = True
             self._sessions.discard(self)
-            self._loop.run(self._context_task.close())
+            if not self._loop.is_in_parent:
+                self._loop.run(self._context_task.close())
 
 
 class _ContextTask(Generic[T]):
@@ -274,10 +278,20 @@ class _LoopThread:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process: OwnProcess | None = None
         self._start_lock = threading.Lock()
+
+    @property
+    def is_in_parent(self) -> bool:
+        """Whether the thread was started in the process that this one was forked from. It does not run here."""
+        return self._process is not None and self._process.is_parent
 
     def run(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
         """Run a coroutine in the loop and wait for it. If the caller is interrupted, the coroutine is cancelled."""
+        if self.is_in_parent:
+            if isinstance(work, Coroutine):
+                work.close()
+            raise forked_error("host")
         if threading.current_thread() is self._thread:
             if isinstance(work, Coroutine):
                 work.close()
@@ -308,6 +322,7 @@ class _LoopThread:
     def _start(self) -> asyncio.AbstractEventLoop:
         with self._start_lock:
             if self._loop is None:
+                self._process = OwnProcess()
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="holdfast-sync", daemon=True

@@ -43,7 +43,7 @@ from holdfast.host.packages import FetchedPackage, Packages
 from holdfast.host.server_config import ServerConfigs, parse_servers
 from holdfast.model import codes
 from holdfast.model.async_block import async_block
-from holdfast.model.check_loop import check_loop, running_loop
+from holdfast.model.check_loop import OwnLoop, running_loop
 from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
@@ -115,7 +115,7 @@ class Host:
         self._composed: HostParts | None = None
         self._stack = AsyncExitStack()
         self._state: Literal["new", "open", "closed"] = "new"
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._own_loop: OwnLoop | None = None
 
     def __repr__(self) -> str:
         return f"<Host {self._state}, data in {self.settings.data_dir}>"
@@ -139,13 +139,16 @@ class Host:
             self._composed = await compose(config, stack)
             self._stack = stack.pop_all()
         self._state = "open"
-        self._loop = running_loop()
+        self._own_loop = OwnLoop()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        check_loop("host", self._loop)
+        if self._own_loop is not None:
+            if self._own_loop.is_parent:
+                return  # the process that opened the host closes it
+            self._own_loop.check("host")
         self._state = "closed"
         await self._stack.aclose()
 
@@ -195,7 +198,8 @@ class Host:
         elif self._state == "closed":
             why = "Its `async with` block has ended. Make another Host."
         else:
-            check_loop("host", self._loop)
+            assert self._own_loop is not None
+            self._own_loop.check("host")
             return
         raise HoldfastError(codes.HOST_NOT_OPEN, f"The host is not open. {why}")
 
