@@ -6,8 +6,8 @@ import os
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
-_forks = 0
-"""How many forks there were between the process that the user started and this one."""
+_forks = [0]
+"""One number: how many forks there were between the process that the user started and this one."""
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -24,12 +24,12 @@ class OwnProcess:
     __slots__ = ("_forks",)
 
     def __init__(self) -> None:
-        self._forks = _forks
+        self._forks = _forks[0]
 
     @property
     def is_parent(self) -> bool:
         """Whether this code runs in a process that was forked later. The threads that a host needs are not in it."""
-        return self._forks != _forks
+        return self._forks != _forks[0]
 
 
 class OwnLoop(OwnProcess):
@@ -69,8 +69,7 @@ def forked_error(what: str) -> HoldfastError:
 
 
 def _count_fork() -> None:
-    global _forks
-    _forks += 1
+    _forks[0] += 1
 
 
 if hasattr(os, "register_at_fork"):

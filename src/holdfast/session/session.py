@@ -56,7 +56,7 @@ from holdfast.wire.call_arguments import Arguments, encode_arguments, tool_name_
 
 log = logging.getLogger(__name__)
 
-_OTHER_NAMES = {
+OTHER_NAMES = {
     "call_tool": 'await session.call("server.tool", {…})',
     "list_tools": "await session.tools()",
     "id": "session.context.session_id",
@@ -68,7 +68,7 @@ _OTHER_NAMES = {
 """What to write instead of names that other libraries use."""
 
 
-@advise_about_names(_OTHER_NAMES)
+@advise_about_names(OTHER_NAMES)
 class Session(ServerAccess):
     """One live session. Any task may use it; `close` closes it for every attached door."""
 
