@@ -417,7 +417,9 @@ def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
     yield from ((name, "starting") for name in status.starting)
     for refusal in status.refusals:
         why = f"/why {display_name(refusal.server)}"
-        yield refusal.server, f"refused; {why} shows the reason"
+        has_namesake = refusal.server in (*status.available, *status.starting)
+        refused = "another server with this name was refused" if has_namesake else "refused"
+        yield refusal.server, f"{refused}; {why} shows the reason"
     for name, unapproved in status.awaiting_approval.items():
         yield (
             name,
