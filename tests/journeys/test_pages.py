@@ -47,7 +47,11 @@ def test_program_of_the_page_prints_the_output_shown_below_it(page: str, name: s
 def test_tests_of_the_page_about_testing_pass_with_pytest(tmp_path: Path):
     name = "test_with_pytest.py"
     (tmp_path / name).write_text(programs("testing.md")[name][0])
-    runs = ["import sys", "import pytest", f"sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '{name}']))"]
+    runs = [
+        "import sys",
+        "import pytest",
+        f"sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '{name}']))",
+    ]
     (tmp_path / "run.py").write_text("\n".join(runs))
     done = run_program("run.py", tmp_path, environment(tmp_path))
 

@@ -107,7 +107,7 @@ def _fields_of(kind: Any) -> Iterator[_Field]:
             yield _Field(_place(kind, name), hint, default, has_init=field.init is not False)
         return
     hints = read_field_types(kind)
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, Any] = dict.fromkeys(hints, UNSET)
     without_init: set[str] = set()
     if dataclasses.is_dataclass(kind):
         fields = dataclasses.fields(kind)
@@ -116,9 +116,8 @@ def _fields_of(kind: Any) -> Iterator[_Field]:
     elif issubclass(kind, msgspec.Struct):
         defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
     elif isinstance(found := getattr(kind, "_field_defaults", None), dict):
-        defaults = cast("dict[str, Any]", found)
-    for name in {**defaults, **hints}:
-        default = defaults.get(name, UNSET)
+        defaults |= cast("dict[str, Any]", found)
+    for name, default in defaults.items():
         missing = default is dataclasses.MISSING or default is NODEFAULT
         yield _Field(
             _place(kind, name),

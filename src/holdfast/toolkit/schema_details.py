@@ -76,9 +76,10 @@ class _Walk:
         if not isinstance(schema, dict):
             return
         match info:
-            case inspect.DateTimeType(tz=None):
+            # Not in results: a client that checks formats refuses a time without an offset.
+            case inspect.DateTimeType(tz=None) if self._is_input:
                 schema.setdefault("format", "date-time")
-            case inspect.TimeType(tz=None):
+            case inspect.TimeType(tz=None) if self._is_input:
                 schema.setdefault("format", "time")
             case inspect.DecimalType() if self._is_input and schema.get("format") == "decimal":
                 text: JsonObject = {"type": schema.pop("type"), "format": schema.pop("format")}
