@@ -128,7 +128,7 @@ async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
 
 
 async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
-    name, *given = command.argument.split(maxsplit=1)[:2] or [""]
+    name, given = await _split_call(command.argument, turn)
     if not name:
         return _report(turn, "/call needs a tool: /call server.tool {json}. /tools lists the tools.")
     if command.is_unclosed:
@@ -137,7 +137,7 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
             f"The JSON for {name} is incomplete: {describe_unclosed(command.argument)} is not closed. Nothing was called;"
             " complete the JSON and send it again.",
         )
-    text = "".join(given or "{}")
+    text = given or "{}"
     try:
         arguments = decode_strict(text.encode(), dict[str, Any], DEFAULT_LIMITS)
     except (StrictJsonError, UnicodeEncodeError) as error:
@@ -154,6 +154,17 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
     is_large = result.exceeds(_MAX_ON_LOOP)
     log_hint = await _log_hint(turn, name) if result.code == codes.INTERNAL_ERROR.name else ""
     return await _run_in_thread_if_large(turn, _format_result, name, result, log_hint, is_large=is_large)
+
+
+async def _split_call(argument: str, turn: TurnContext) -> tuple[str, str]:
+    """The name of the tool in the argument of `/call`, and its arguments. The name of a server may contain spaces."""
+    name, *rest = argument.split(maxsplit=1) or [""]
+    given = "".join(rest)
+    if given and not given.startswith("{"):
+        names = [tool.name for tool in await turn.tools() if f"{argument} ".startswith(f"{tool.name} ")]
+        name = max(names, key=len, default=name)
+        given = argument.removeprefix(name).strip()
+    return name, given
 
 
 def _report(turn: TurnContext, message: str) -> str:

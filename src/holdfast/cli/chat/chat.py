@@ -90,6 +90,8 @@ class ChatSession(Protocol):
 class Chat(ABC):
     """Reads prompts and prints what a session does, on one event loop. Subclasses open the session or attach to it."""
 
+    _commands = CHAT_COMMANDS
+
     def __init__(self, settings: Settings, on_end: Callable[[], None] = lambda: None) -> None:
         """`on_end` is called when the chat starts to shut down."""
         self._settings = settings
@@ -205,7 +207,7 @@ class Chat(ABC):
                     self._printer.new_line()
                     self._printer.print(advice, "dim")
                 if _first_word(text) == _HELP:
-                    print_chat_commands(self._printer)
+                    print_chat_commands(self._printer, self._commands)
 
     def _advice_after(self, text: str) -> str:
         """Advice to print after the turn of this prompt; empty if there is none. Overridden by `OwnChat`."""
@@ -353,7 +355,7 @@ class Chat(ABC):
         )
 
     def _completions(self) -> Completions:
-        own = {f"/{command.name}": command.description for command in CHAT_COMMANDS}
+        own = {f"/{command.name}": command.description for command in self._commands}
         if self._session is None:
             return Completions(commands=own, arguments={})
         session = self._session.describe()
