@@ -17,5 +17,7 @@ GUARDED_IF_PRESENT = (
 )
 """Further names that a confined server may not change if they exist. It may create them if they are missing: the sandbox
 would guard a missing name with an empty folder, and the user's programs fail if they find a folder of such a name."""
-WRITABLE_NAMES = (".", *GUARDED_NAMES, *GUARDED_IF_PRESENT)
+PACKAGE_FOLDERS = ("node_modules", ".venv", "venv", "env", ".conda", ".pixi", ".tox", ".nox")
+"""Folders of packages. A confined server may not change one that shares files with a store of the user, by hard links."""
+WRITABLE_NAMES = (".", *GUARDED_NAMES, *GUARDED_IF_PRESENT, *PACKAGE_FOLDERS)
 """What the user can let a confined server change: guarded names, and `.` for a folder with programs that run unconfined."""

@@ -18,6 +18,7 @@ from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement
 from holdfast.sandbox.guard_watch import GuardedRoot
+from holdfast.sandbox.linked_packages import find_linked_packages
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
@@ -75,6 +76,7 @@ def guard_roots(
         after_setup.enter_context(locks.setup)
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
+        extra_names |= find_linked_packages(root.path, confinement.writable)
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
         # Also for a read-only root: if this server is the last to end in the root, it removes the placeholders of the others.
