@@ -46,6 +46,22 @@ async def test_file_is_read_by_a_relative_or_an_absolute_path(folder: Path):
     assert by_path["text"] == by_name["text"]
 
 
+async def test_names_that_are_not_utf_8_stop_no_tool(folder: Path):
+    strange = os.fsencode(folder) + b"/strange\xff"
+    os.mkdir(strange)
+    (Path(os.fsdecode(strange)) / "notes.md").write_text("TODO: nothing\n")
+    (folder / "link").symlink_to(os.fsdecode(b"strange\xff"))
+    files = Files(folder)
+
+    found = await files.call("find", text="TODO")
+    listed = await files.call("list", path="link")
+    searched = await files.call("find", path="link")
+
+    assert [match["path"] for match in found["found"]] == ["README.md", "src/main.py"]
+    assert (listed["folder"], searched["folder"]) == ("strange\ufffd", "strange\ufffd")
+    assert [match["path"] for match in searched["found"]] == ["notes.md"]
+
+
 async def test_long_file_is_read_in_parts(folder: Path):
     text = "".join(f"line {number}\n" for number in range(5000))
     (folder / "long.txt").write_text(text)

@@ -405,6 +405,29 @@ async def test_asynchronous_requests_of_the_whole_machine_cannot_be_used_up(
     assert control.out in ("0 \n", "-1 ENOSYS\n")  # some kernels do not have it
 
 
+HUGE_PAGES = """
+import mmap, os
+def attempt(how):
+    try: how()
+    except OSError as error: return error.strerror
+    return "mapped"
+# With MAP_NORESERVE, the control also works on a machine that has reserved no huge pages.
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000 | 0x4000
+print(attempt(lambda: mmap.mmap(-1, 2 << 20, flags=flags)), attempt(lambda: os.memfd_create("huge", os.MFD_HUGETLB)), sep=", ")
+"""
+
+
+@pytest.mark.promise("BOX-03")
+async def test_huge_pages_of_the_machine_cannot_be_used_up(keeper: Keeper, root: Path) -> None:
+    """The machine reserves them (vm.nr_hugepages) for a program of its own, and no quota of the server counts them."""
+    spec = python(HUGE_PAGES)
+
+    confined_run, control = await run(keeper, confined(spec, root)), await run(keeper, spec)
+
+    assert confined_run.out == "Cannot allocate memory, Operation not permitted\n"
+    assert control.out in ("mapped, mapped\n", "Invalid argument, Function not implemented\n")
+
+
 @pytest.mark.promise("BOX-03")
 async def test_all_confined_servers_share_the_processor_time_of_one_program(
     keeper: Keeper, root: Path

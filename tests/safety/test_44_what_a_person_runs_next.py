@@ -26,7 +26,7 @@ from holdfast.sandbox.read_only_names import find_read_only_names
 from holdfast.sandbox.start_confined import wait_for_cleanups
 from holdfast.settings import load
 from tests.builtin.support import Files
-from tests.sandbox.support import PATH, confined, copy_source, read_line, run, started, wait_until
+from tests.sandbox.support import PATH, confined, copy_source, python, read_line, run, started, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
@@ -685,6 +685,11 @@ async def test_settings_that_exist_cannot_be_changed(keeper: Keeper, root: Path)
     files = (
         ".pre-commit-config.yaml",
         "lefthook.yml",
+        "lefthook-local.toml",
+        "mise.toml",
+        ".npmrc",
+        ".gdbinit",
+        "AGENTS.md",
         ".aider.conf.yml",
         ".yarnrc.yml",
         ".cargo/config.toml",
@@ -695,6 +700,41 @@ async def test_settings_that_exist_cannot_be_changed(keeper: Keeper, root: Path)
 
     assert await attack(keeper, root, files=files, moves=(".cargo",)) == set()
     assert await attack(keeper, root, files=files, writable=("lefthook.yml",)) == {"write lefthook.yml"}
+
+
+@pytest.mark.promise("BOX-01")
+async def test_instructions_of_agents_are_guarded_in_the_root_only(keeper: Keeper, root: Path) -> None:
+    """One of them is often a link to another. In other folders, the name is usual for other files."""
+    (root / "docs").mkdir()
+    files = ("AGENTS.md", "docs/AGENTS.md", "docs/agents.md")
+    for path in files:
+        (root / path).write_text("mine")
+    (root / "CLAUDE.md").symlink_to("AGENTS.md")
+    tools = Files(root, trust=Trust.SANDBOXED)
+
+    achieved = await attack(keeper, root, files=(*files, "CLAUDE.md"))
+    by_tools = [await tools.code("write", path=path, text="evil") for path in (*files, "GEMINI.md")]
+    granted = await attack(keeper, root, files=files, writable=("AGENTS.md",))
+
+    assert achieved == {"write docs/AGENTS.md", "write docs/agents.md"}
+    assert by_tools == ["DENIED", "OK", "OK", "DENIED"]
+    assert granted == {f"write {path}" for path in files}
+
+
+@pytest.mark.promise("BOX-01")
+async def test_link_to_instructions_that_is_replaced_is_reported(
+    keeper: Keeper, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / "AGENTS.md").write_text("mine")
+    (root / "CLAUDE.md").symlink_to("AGENTS.md")
+    code = "import os; os.remove('CLAUDE.md'); open('CLAUDE.md', 'w').write('evil'); os.symlink('x', 'GEMINI.md')"
+
+    with caplog.at_level("INFO", logger="holdfast.sandbox.guard_watch"):
+        await run(keeper, confined(python(code), root))
+        await wait_for_cleanups()
+
+    (record,) = caplog.records
+    assert (record.levelname, vars(record)["names"]) == ("WARNING", ["CLAUDE.md", "GEMINI.md"])
 
 
 @pytest.mark.promise("BOX-01")

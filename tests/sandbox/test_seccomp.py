@@ -88,6 +88,7 @@ def test_landlock_and_secret_memory_are_denied(machine: str) -> None:
         ("socketpair", (1, 5), ALLOWED),
         ("socketpair", (1, 2 | 0o4000), "EPERM"),
         ("socketpair", (1, 3), "EPERM"),
+        ("socketpair", (30, 1), "EAFNOSUPPORT"),  # AF_TIPC
         ("clone", (17,), ALLOWED),
         ("clone", (0x3D0F00,), ALLOWED),
         ("clone", (0x10000000 | 17,), "EPERM"),
@@ -95,6 +96,12 @@ def test_landlock_and_secret_memory_are_denied(machine: str) -> None:
         ("clone3", (), "ENOSYS"),
         ("openat2", (), "ENOSYS"),
         ("io_setup", (16,), "ENOSYS"),
+        ("mmap", (0, 4096, 3, 0x22), ALLOWED),
+        ("mmap", (0, 4096, 3, 0x40022), "ENOMEM"),  # MAP_HUGETLB
+        ("memfd_create", (0, 1), ALLOWED),
+        ("memfd_create", (0, 1 | 4), "EPERM"),
+        ("shmget", (0, 4096, 0o1600), ALLOWED),
+        ("shmget", (0, 4096, 0o5600), "EPERM"),
         ("ioctl", (0, 0x5401), ALLOWED),
         ("ioctl", (0, 0x5412), "EPERM"),
         ("ioctl", (0, 0x541C), "EPERM"),

@@ -102,3 +102,8 @@ def display_name(name: str, limit: int = 80) -> str:
 def replace_surrogates(text: str) -> str:
     """The text with lone surrogates replaced. A model's answer has one if it cuts a character in half."""
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def replace_invalid_utf8(name: str) -> str:
+    """The name of a file with the bytes replaced that are not UTF-8. Python keeps them as lone surrogates."""
+    return name if name.isascii() else name.encode(errors="surrogateescape").decode(errors="replace")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast.model.changeable_roots import ChangeableRoots
 from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.guarded_names import INSTRUCTION_FILES
 from holdfast.model.json import Json
 from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
 from holdfast.model.server import ServerSpec, Source, Stdio
@@ -67,7 +68,8 @@ class UnconfinedPaths:
             self.changeable_roots.add(roots)
         found = find_read_only_names(roots, (*OWN_CODE, *self.programs_in(roots)))
         paths = [root if name == "." else f"{root}/{name}" for root, names in found.items() for name in names]
-        return [*paths, *self.read_only_roots(roots)]
+        obeyed = [f"{root}/{name}" for root in roots for name in INSTRUCTION_FILES]
+        return [*paths, *obeyed, *self.read_only_roots(roots)]
 
 
 class UnconfinedPathFinder:

@@ -33,10 +33,12 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437),
     "mknod": (133, None), "mknodat": (259, 33), "seccomp": (317, 277), "fcntl": (72, 25), "io_setup": (206, 0),
+    "mmap": (9, 222), "memfd_create": (319, 279), "shmget": (29, 194),
 }  # fmt: skip
 SPECIAL_CASES = frozenset(
     {"clone", "clone3", "socket", "socketpair", "ioctl", "chmod", "fchmod", "fchmodat", "fchmodat2", "open"}
     | {"creat", "openat", "openat2", "mknod", "mknodat", "seccomp", "fcntl", "io_setup"}
+    | {"mmap", "memfd_create", "shmget"}
 )
 """Calls that are denied only with some arguments, or that are always denied with ENOSYS (`clone3`, `openat2`, `io_setup`).
 

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import islice
 
 from holdfast.model.confined_folders import RootLocks
-from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES, INSTRUCTION_FILES
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.opened_path import Identity, OpenedPath
@@ -36,7 +36,7 @@ _READ_BYTES = 64 * 1024  # about 2,000 events
 _PAUSE_SECONDS = 0.02  # between two reads, so that a server that floods its root with events costs little
 _CHECK_SECONDS = 1.0
 _CHECK_SECONDS_WITHOUT_EVENTS = 0.1  # if not all roots can be watched
-_GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT))
+_GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_LISTED = 20_000  # names of one root that are looked at for new dotfiles
 _MAX_REPORTED = 20  # new names in one log line
 _THREADS = WorkerThreads("guards", threads=4, per_owner=1)
@@ -91,7 +91,7 @@ class GuardedRoot:
         with self._lock:
             now = _config_names(self._root)
         # New names of `GUARDED_NAMES` are placeholders, or names that the server may create.
-        guarded = sorted(now.guarded - self._config_names.guarded - {*GUARDED_NAMES})
+        guarded = sorted({name for name, _ in now.guarded - self._config_names.guarded} - {*GUARDED_NAMES})
         dotfiles = (
             sorted(now.dotfiles - self._config_names.dotfiles) if self._config_names.is_complete else []
         )
@@ -151,8 +151,8 @@ def _identity(status: os.stat_result) -> Identity:
 class _ConfigNames:
     """The names in a folder that the user's programs may load as settings."""
 
-    guarded: frozenset[str]
-    """The guarded names that exist. They are looked up one by one, however many names the folder has."""
+    guarded: frozenset[tuple[str, str]]
+    """The guarded names that exist, each with its target if it is a link. They are looked up one by one, however many names the folder has."""
     dotfiles: frozenset[str]
     """All others that begin with a dot."""
     is_complete: bool
@@ -160,7 +160,7 @@ class _ConfigNames:
 
 
 def _config_names(root_fd: int) -> _ConfigNames:
-    guarded = frozenset(name for name in _GUARDED if _exists(root_fd, name))
+    guarded = frozenset((name, _link_target(root_fd, name)) for name in _GUARDED if _exists(root_fd, name))
     dotfiles: set[str] = set()
     is_complete = False
     with contextlib.suppress(OSError), ExitStack() as opened:
@@ -186,6 +186,14 @@ def _exists(folder_fd: int, name: str) -> bool:
     except OSError:  # it may exist
         return True
     return True
+
+
+def _link_target(folder_fd: int, name: str) -> str:
+    """Where a link leads; empty for a file or folder."""
+    try:
+        return os.readlink(name, dir_fd=folder_fd)
+    except OSError:
+        return ""
 
 
 def _duplicate(opened: OpenedPath, resources: ExitStack) -> int:

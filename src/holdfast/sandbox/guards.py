@@ -14,15 +14,17 @@ from holdfast.model import codes
 from holdfast.model.confined_folders import lock_root
 from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.errors import HoldfastError
-from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES, INSTRUCTION_FILES
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement
 from holdfast.sandbox.guard_watch import GuardedRoot
+from holdfast.sandbox.linked_packages import find_linked_packages
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
 from holdfast.sandbox.read_only_names import find_read_only_names
 
+_GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
 _DESCRIPTORS_PER_ROOT = 7  # without its guards, and without the lock on each folder above it
@@ -66,7 +68,9 @@ def guard_roots(
     guards: list[Guard] = []
     watched: list[GuardedRoot] = []
     names = tuple(name for name in GUARDED_NAMES if name not in confinement.writable)
-    if_present = tuple(name for name in GUARDED_IF_PRESENT if name not in confinement.writable)
+    if_present = tuple(
+        name for name in (*GUARDED_IF_PRESENT, *INSTRUCTION_FILES) if name not in confinement.writable
+    )
     read_only = find_read_only_names([root.path for root in roots], executed, confinement.writable)
     for root in roots:
         locks = lock_root(root.path, [step.status for step in root.self_and_parents()])
@@ -75,6 +79,7 @@ def guard_roots(
         after_setup.enter_context(locks.setup)
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
+        extra_names |= find_linked_packages(root.path, confinement.writable)
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
         # Also for a read-only root: if this server is the last to end in the root, it removes the placeholders of the others.
@@ -145,7 +150,12 @@ def _open_guarded(
 ) -> list[OpenedPath] | None:
     """Open all names to guard in a root. None if one cannot be guarded: it is missing and got no placeholder, or is a link."""
     opened = [opener.child(root, name) for name in names]
-    opened += [child for name in if_present if (child := opener.child(root, name)) is not None]
+    opened += [
+        child
+        for name in if_present
+        if (child := opener.child(root, name)) is not None
+        and not (child.is_link and name in INSTRUCTION_FILES)
+    ]
     existing = [child for child in opened if child is not None]
     _check_kinds(existing)
     for name in extra_names.difference(child.name for child in existing):
@@ -158,7 +168,7 @@ def _open_guarded(
 def _guard_writable(root: OpenedPath, writable: Iterable[str], opener: PathOpener) -> Iterator[Guard]:
     """The mounts of the names that the server may change in a root that is otherwise read-only."""
     for name in writable:
-        opened = opener.child(root, name) if name in (*GUARDED_NAMES, *GUARDED_IF_PRESENT) else None
+        opened = opener.child(root, name) if name in _GUARDED else None
         if opened is not None and (opened.is_folder or opened.is_file):
             yield Guard(target=opened, is_read_only=False)
 

@@ -70,6 +70,11 @@ def why_not_mounted(paths: Iterable[str], protected: Iterable[str]) -> str:
     return ""
 
 
+def is_of_kernel(mount: MountPoint) -> bool:
+    """Whether the mount shows a file system of the kernel, such as `proc`."""
+    return mount.file_system in _KERNEL_FILE_SYSTEMS
+
+
 def _shows_kernel(path: str, mounts: Iterable[MountPoint]) -> bool:
     """Whether the path is a folder of the kernel, or contains one."""
     if any(is_within(path, folder) for folder in _KERNEL_FOLDERS):

@@ -13,6 +13,7 @@ from holdfast.builtin.files.open_path import PathHandle, open_file, open_folder,
 from holdfast.builtin.files.roots import Roots
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import replace_invalid_utf8
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_LISTED = 1000
@@ -260,9 +261,4 @@ def _folder_entry(folder_fd: int, name: str, kind: str) -> FolderEntry:
     if kind == "file":
         with suppress(OSError):  # deleted since it was listed
             size = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_size
-    return FolderEntry(name=_replace_invalid_utf8(name), kind=kind, size=size)
-
-
-def _replace_invalid_utf8(name: str) -> str:
-    """Replace the bytes of a file name that are not UTF-8."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")
+    return FolderEntry(name=replace_invalid_utf8(name), kind=kind, size=size)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.visible_text import replace_invisible
+from holdfast.model.visible_text import replace_invalid_utf8, replace_invisible
 from holdfast.resolve.protected_paths import is_protected
 
 MAX_LINKS = 40
@@ -134,11 +134,11 @@ class Roots:
         return rooted
 
     def display_path(self, real_path: str) -> str:
-        """Return a real path relative to the first root, or unchanged if it is in another root."""
+        """Return a real path relative to the first root, or whole if it is in another root. Bytes that are not UTF-8 are replaced."""
         first = self.folders[0]
         if real_path == first:
             return "."
-        return real_path.removeprefix(first.rstrip("/") + "/")
+        return replace_invalid_utf8(real_path.removeprefix(first.rstrip("/") + "/"))
 
     def folders_outside(self, real_path: str) -> list[str]:
         """Return the session's folders that are not inside this folder."""
@@ -219,11 +219,11 @@ def guarded_error(path: str, real_path: str) -> HoldfastError:
 
 
 def read_only_error(path: str, real_path: str) -> HoldfastError:
-    """Return the error for a change to Holdfast's own code, or to a folder with programs that run unconfined."""
+    """Return the error for a change to Holdfast's own code, to a folder with programs that run unconfined, or to an `AGENTS.md`."""
     return HoldfastError(
         codes.DENIED,
-        f"{path[:200]!r} is, or is in, {real_path!r}. Programs from there run outside the sandbox, so a sandboxed session cannot "
-        "change it. The user or a direct session can.",
+        f"{path[:200]!r} is, or is in, {real_path!r}. Programs from there run outside the sandbox, or agents there follow it, so a"
+        " sandboxed session cannot change it. The user or a direct session can.",
     )
 
 

@@ -132,10 +132,12 @@ class Search:
                     break
                 if protected.contains(f"{real_path}/{entry.name}", _folder_status(entry)):
                     continue
+                if not _is_utf8(entry.name):  # no answer can contain its path, so no other tool can open it
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in SKIPPED_FOLDERS:
                         folders.add(entry.name)
-                elif entry.is_file(follow_symlinks=False) and _is_utf8(entry.name):
+                elif entry.is_file(follow_symlinks=False):
                     files.add(entry.name)
         return files, folders
 

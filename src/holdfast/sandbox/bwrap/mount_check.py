@@ -20,6 +20,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import MountPoint, is_within, parse_mountinfo, read_mounts
 from holdfast.sandbox.bwrap.arguments import Filesystem
 from holdfast.sandbox.opened_path import Identity
+from holdfast.sandbox.protected_folders import is_of_kernel
 
 _BWRAP_MOUNTS = ("/", "/proc", "/dev", "/tmp", "/run")
 # Bubblewrap mounts more inside these, its own file systems. No other process can put anything there.
@@ -30,6 +31,7 @@ _SETUP_SECONDS = 10.0
 _ROOT_LINE = re.compile(r"^(?:[^ \n]+ ){4}/ .*$", re.MULTILINE)
 """A line of `mountinfo` about a mount at `/`."""
 _CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
+_PRIVATE_BELOW = 0x40000 | 0x4000  # MS_PRIVATE, MS_REC
 _REMOUNT_READ_ONLY = 0x1 | 0x20 | 0x1000  # MS_RDONLY, MS_REMOUNT, MS_BIND
 # For each flag of `statvfs` (ST_…) the flag of `mount` (MS_…). ST_NODEV is left out: the devices could not be opened with it.
 _KEPT_FLAGS = {0x2: 0x2, 0x8: 0x8, 0x400: 0x400, 0x800: 0x800, 0x1000: 0x200000}
@@ -53,8 +55,8 @@ class MountPlan:
     def wait_and_check(self, pid: int) -> bool:
         """Wait until bubblewrap has mounted everything for the process `pid`. Raise if a mount is not as planned. Blocks.
 
-        Then make the device files read-only and lower the priority of the process, if the plan says so. Return False if the
-        process has ended.
+        Before that, if this process may do so, detach the sandbox's mounts from those of the machine. Make the device files read-only
+        and lower the priority of the process, if the plan says so. Return False if the process has ended.
         """
         deadline = time.monotonic() + _SETUP_SECONDS
         problem = "it took too long"
@@ -66,11 +68,13 @@ class MountPlan:
                 return False
             # The text is read every millisecond. To parse all of it each time would slow down the whole process.
             if is_set_up(parse_mountinfo("\n".join(_ROOT_LINE.findall(text))), on_host):
-                mounts = parse_mountinfo(text)
+                _detach(pid, self._device_files(text), must_succeed=self.protect_devices)
+                try:  # what was mounted until now must be as planned, and later mounts of the host do not appear any more
+                    mounts = parse_mountinfo(_read_text(f"/proc/{pid}/mountinfo"))
+                except OSError:
+                    return False
                 if problem := self.find_problem(pid, mounts, on_host):
                     break
-                if self.protect_devices:
-                    _protect_devices(pid, mounts)
                 if self.lower_priority:
                     _lower_priority(pid)
                 return True
@@ -95,17 +99,21 @@ class MountPlan:
                 return f"{path!r} is not read-only"
         return next(self._unplanned(mounts, on_host), "")
 
+    def _device_files(self, text: str) -> list[str]:
+        """The paths of the device files that must become read-only."""
+        if not self.protect_devices:
+            return []
+        mounts = parse_mountinfo(text)
+        return [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.root != "/"]
+
     def _unplanned(self, mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> Iterator[str]:
         """Mounts that are not planned, except those inside a bound folder, which the host has at the same path."""
         host_mounts = {(mount.path, mount.device, mount.root) for mount in on_host}
         for mount in mounts:
             is_planned = mount.path in self.bound or mount.path in self.other_paths
-            is_unchecked = any(is_within(mount.path, folder) for folder in _UNCHECKED_FOLDERS)
-            if (
-                not is_planned
-                and not is_unchecked
-                and (mount.path, mount.device, mount.root) not in host_mounts
-            ):
+            if is_planned or any(is_within(mount.path, folder) for folder in _UNCHECKED_FOLDERS):
+                continue
+            if (mount.path, mount.device, mount.root) not in host_mounts or is_of_kernel(mount):
                 yield f"something is mounted at {mount.path!r}"
 
 
@@ -116,7 +124,7 @@ def plan_mounts(
     mounts = [mount for mount in (*filesystem.system_mounts, *filesystem.mounts) if mount.kind != "symlink"]
     bound = {mount.path: mount for mount in mounts if mount.kind != "empty"}
     return MountPlan(
-        bound={path: _status_identity(os.fstat(descriptors[mount.source])) for path, mount in bound.items()},
+        bound={path: _status_identity(os.fstat(descriptors[mount.root])) for path, mount in bound.items()},
         read_only=frozenset(path for path, mount in bound.items() if mount.kind != "bind"),
         other_paths=frozenset(
             (*_BWRAP_MOUNTS, *filesystem.files, *(mount.path for mount in mounts if mount.kind == "empty"))
@@ -133,22 +141,31 @@ def is_set_up(mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> bo
     return len(root_mounts) == 1 and root_mounts[0].is_read_only and root_mounts[0].device not in host_devices
 
 
-def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
-    """Remount each device file read-only. A new thread does that, because it must enter the sandbox's mount namespace.
+def _detach(pid: int, device_files: Iterable[str], *, must_succeed: bool) -> None:
+    """Detach the mounts of a sandbox from those of the machine, and make its device files read-only, if this process is root.
 
-    Programs can still write to such a device. Bubblewrap's `--remount-ro` would also set `nodev`, and the device could not be
-    opened.
+    Bubblewrap's mounts follow those of the machine: what root mounts later in a folder of the server, such as the `/proc` of a
+    `chroot`, would appear in the sandbox, and a server with the machine's uid 0 could change the kernel's settings there. Only
+    root may change this for a running sandbox. With `must_succeed`, raise if it fails.
+
+    Programs can still write to a read-only device file. Bubblewrap's `--remount-ro` would also set `nodev`, and the device could not
+    be opened.
     """
-    paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.root != "/"]
+    if os.geteuid() != 0:
+        return
     problem = ["the thread did not end"]  # the thread empties this list, or replaces the text
-    namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # the process has ended, as its next look-up will show
+        return
     libc = ctypes.CDLL(None, use_errno=True)
 
     def enter_and_remount() -> None:
         try:
             _check(libc.unshare(_CLONE_FS))
             _check(libc.setns(namespace, _CLONE_NEWNS))
-            for path in paths:
+            _check(libc.mount(None, b"/", None, ctypes.c_ulong(_PRIVATE_BELOW), None))
+            for path in device_files:
                 flags = os.statvfs(path).f_flag
                 kept = sum(value for flag, value in _KEPT_FLAGS.items() if flags & flag)
                 _check(libc.mount(None, path.encode(), None, ctypes.c_ulong(_REMOUNT_READ_ONLY | kept), None))
@@ -157,11 +174,12 @@ def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
         else:
             problem.clear()
 
-    thread = threading.Thread(target=enter_and_remount, name="holdfast-devices")
+    # A new thread, because it must enter the sandbox's mount namespace.
+    thread = threading.Thread(target=enter_and_remount, name="holdfast-mounts")
     thread.start()
     thread.join()
     os.close(namespace)
-    if problem:
+    if problem and must_succeed:
         raise HoldfastError(
             codes.NO_SANDBOX,
             f"The sandbox could not be set up: the device files cannot be made read-only ({problem[0]}). Run Holdfast as a user"

@@ -22,6 +22,8 @@ _NEW_LISTENER = 0x8  # SECCOMP_FILTER_FLAG_NEW_LISTENER: another process decides
 # SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any Unix socket.
 _PAIR_TYPES = (1, 5)
 _SET_LEASE = 1024  # F_SETLEASE: other processes wait when they open the file
+# MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB
+_MAP_HUGE, _MEMFD_HUGE, _SHM_HUGE = 0x40000, 0x4, 0o4000
 _UNKNOWN_COMMAND = 1039  # the first fcntl command that was not examined; F_SETDELEG (1040) is like F_SETLEASE
 
 Instruction = tuple[int, int, int, int]
@@ -65,9 +67,9 @@ def _load_argument(index: int) -> Instruction:
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 
-def _deny_bits(index: int, bits: int) -> tuple[Instruction, ...]:
+def _deny_bits(index: int, bits: int, error: int = errno.EPERM) -> tuple[Instruction, ...]:
     """A rule that denies a call if one of these bits is set in the argument, else allows it."""
-    return (_load_argument(index), (_ANY_BIT, 0, 1, bits), _deny(errno.EPERM), (_RETURN, 0, 0, _ALLOW))
+    return (_load_argument(index), (_ANY_BIT, 0, 1, bits), _deny(error), (_RETURN, 0, 0, _ALLOW))
 
 
 def _allow_only(
@@ -120,10 +122,20 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
     "openat2": (_deny(errno.ENOSYS),),
     # The kernel counts its requests for the whole machine (fs.aio-max-nr). Programs then use threads.
     "io_setup": (_deny(errno.ENOSYS),),
+    # The machine reserves its huge pages for one program, such as a database, and no quota counts them. Programs then use normal pages.
+    "mmap": _deny_bits(3, _MAP_HUGE, errno.ENOMEM),
+    "memfd_create": _deny_bits(1, _MEMFD_HUGE),
+    "shmget": _deny_bits(2, _SHM_HUGE),
     "clone": _deny_bits(0, _NEW_NAMESPACE),
     "socket": _socket_rule(_FAMILIES),
     "seccomp": _deny_bits(1, _NEW_LISTENER),
-    "socketpair": tuple(_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF)),
+    # Another family with pairs is TIPC, which the rule for `socket` does not allow.
+    "socketpair": (
+        _load_argument(0),
+        (_EQUAL, 1, 0, _UNIX),
+        _deny(errno.EAFNOSUPPORT),
+        *_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF),
+    ),
     "ioctl": tuple(_deny_values(1, DENIED_REQUESTS)),
     "fcntl": (
         _load_argument(1),

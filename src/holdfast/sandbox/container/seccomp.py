@@ -13,6 +13,7 @@ _SETUID_BITS = (0o4000, 0o2000)
 _CREATE = (0x40, 0x400000)  # O_CREAT, O_TMPFILE
 _NETLINK, _NETLINK_ROUTE = 16, 0
 _NEW_LISTENER = 0x8
+_MAP_HUGE, _MEMFD_HUGE, _SHM_HUGE = 0x40000, 0x4, 0o4000
 _SET_LEASE, _UNKNOWN_COMMAND = 1024, 1039
 
 Argument = dict[str, int | str]
@@ -33,8 +34,12 @@ def seccomp_profile() -> dict[str, object]:
             # AF_UNIX and AF_VSOCK, which network namespaces do not confine. Bubblewrap's filter allows three families only.
             *(_deny_if(["socket"], _equals(0, family), error=errno.EAFNOSUPPORT) for family in (1, 40)),
             *(_deny_if(["socketpair"], _masked(1, 0xF, kind)) for kind in (2, 3)),
+            _deny_if(["socketpair"], _differs(0, 1), error=errno.EAFNOSUPPORT),
             *(_deny_if(["ioctl"], _equals(1, request)) for request in DENIED_REQUESTS),
             _deny_if(["fcntl"], _equals(1, _SET_LEASE)),
+            _deny_if(["mmap"], _has_bit(3, _MAP_HUGE), error=errno.ENOMEM),
+            _deny_if(["memfd_create"], _has_bit(1, _MEMFD_HUGE)),
+            _deny_if(["shmget"], _has_bit(2, _SHM_HUGE)),
             _deny_if(
                 ["fcntl"], {"index": 1, "op": "SCMP_CMP_GE", "value": _UNKNOWN_COMMAND}, error=errno.EINVAL
             ),
