@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Self, TypeVar, Unpack
 
 from holdfast.agent.agent import Agent
 from holdfast.connect.call import ToolResult
@@ -19,10 +19,11 @@ from holdfast.host import host as async_host
 from holdfast.host.open_options import SessionOptions
 from holdfast.host.server_config import ServerConfigs
 from holdfast.model import codes
+from holdfast.model.check_loop import OwnProcess, forked_error
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.model.json import JsonObject
-from holdfast.model.resolution import Refusal
+from holdfast.model.resolution import Refusal, SessionWarning
 from holdfast.session import session as async_session
 from holdfast.session.callbacks import ProgressCallback
 from holdfast.session.turns import TurnResult
@@ -36,6 +37,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def _advise(other: type, advice: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """A decorator for the class that stands for the async class `other`: names that only that one has get errors that say so."""
+
+    def add(kind: type[T]) -> type[T]:
+        only_async = [name for name in dir(other) if not name.startswith("_") and hasattr(other, name)]
+        left_out = [name for name in only_async if not hasattr(kind, name)]
+        only_there = dict.fromkeys(left_out, "async with holdfast.Host(…), which has it")
+        return advise_about_names({**only_there, **advice})(kind)
+
+    return add
+
+
+@_advise(
+    async_host.Host,
+    {
+        "run": "host.session(…), or async with holdfast.Host(…), which has it",
+        "call": 'session.call("server.tool", {…}), where session is what host.session(…) returns',
+    },
+)
 class Host:
     """Owns sessions. Use it in a `with` block; or call `open` in one cell of a notebook, and `close` in another.
 
@@ -77,6 +97,14 @@ class Host:
     ) -> None:
         self.close()
 
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __aenter__(self) -> NoReturn:
+            raise TypeError("This Host is not async. Write: with Host(…) as host:")
+
+        def __aexit__(self, *error: object) -> None:
+            """Never called. Python looks it up before it calls `__aenter__`."""
+
     def open(self) -> Self:
         """Open the host, unless it is open."""
         if self._context_task is None:
@@ -95,6 +123,8 @@ class Host:
             return
         self._is_closed = True
         atexit.unregister(self.close)
+        if self._loop.is_in_parent:
+            return  # the process that opened the host closes it
         # The callbacks run in reverse order, and all of them even if one fails or is interrupted (Ctrl-C).
         with ExitStack() as closing:
             closing.callback(self._loop.stop)
@@ -134,10 +164,10 @@ class Host:
             )
 
 
-@advise_about_names(
-    dict.fromkeys(
-        ("subscribe", "attach", "lower_trust", "wait_ready"), "async with holdfast.Host(…), which has it"
-    )
+@_advise(
+    async_session.Session,
+    {name: advice.removeprefix("await ") for name, advice in async_session.OTHER_NAMES.items()}
+    | {"events": "session = host.session(on_event=…)"},
 )
 class Session:
     """An open session, with the most used methods of `holdfast.Session`, without `await`."""
@@ -173,6 +203,16 @@ class Session:
     def refusals(self) -> tuple[Refusal, ...]:
         """Every server that the session did not get, and why."""
         return self._session.refusals
+
+    @property
+    def warnings(self) -> tuple[SessionWarning, ...]:
+        """Warnings about the servers that were not refused, and about their tools."""
+        return self._session.warnings
+
+    @property
+    def not_started(self) -> tuple[str, ...]:
+        """The lazy servers that nothing has needed yet."""
+        return self._session.not_started
 
     def call(
         self,
@@ -229,7 +269,8 @@ class Session:
         if not self._is_closed:
             self._is_closed = True
             self._sessions.discard(self)
-            self._loop.run(self._context_task.close())
+            if not self._loop.is_in_parent:
+                self._loop.run(self._context_task.close())
 
 
 class _ContextTask(Generic[T]):
@@ -274,10 +315,20 @@ class _LoopThread:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process: OwnProcess | None = None
         self._start_lock = threading.Lock()
+
+    @property
+    def is_in_parent(self) -> bool:
+        """Whether the thread was started in the process that this one was forked from. It does not run here."""
+        return self._process is not None and self._process.is_parent
 
     def run(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
         """Run a coroutine in the loop and wait for it. If the caller is interrupted, the coroutine is cancelled."""
+        if self.is_in_parent:
+            if isinstance(work, Coroutine):
+                work.close()
+            raise forked_error("host")
         if threading.current_thread() is self._thread:
             if isinstance(work, Coroutine):
                 work.close()
@@ -308,6 +359,7 @@ class _LoopThread:
     def _start(self) -> asyncio.AbstractEventLoop:
         with self._start_lock:
             if self._loop is None:
+                self._process = OwnProcess()
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="holdfast-sync", daemon=True

@@ -21,6 +21,14 @@ def test_error_has_a_hint_and_uses_acp_names():
     assert error.details == {"sessionId": "sess_1", "pid": 5, "hint": codes.SESSION_HELD.hint}
 
 
+@pytest.mark.parametrize("code", [codes.BAD_ARGUMENT, codes.CONNECTION_CLOSED])
+def test_hint_of_a_code_speaks_of_requests_and_not_of_calls(code: codes.Code):
+    hint = editor_error(HoldfastError(code, "No."), request({})).hint
+
+    assert "call again" not in hint
+    assert "send the request again" in hint
+
+
 def test_own_hint_replaces_the_hint_of_the_code():
     error = editor_error(HoldfastError(codes.BAD_ARGUMENT, "No.", hint="Say yes."), request({}))
 

@@ -411,6 +411,25 @@ async def test_result_of_a_tool_called_by_its_model_name_is_shown_with_its_own_n
     assert await run("/call wiki__list", "/call wiki.list") == ["wiki.list:\ndone\n"] * 2
 
 
+class SpacedTurn(FakeTurn):
+    """A turn of a session with a server whose name contains a space."""
+
+    async def tools(self) -> tuple[CatalogTool, ...]:
+        wiki = ServerSpec(name="my wiki", transport=Stdio(command="x"), source=Source.USER)
+        tools = (msgspec.json.decode(json.dumps(tool), type=Tool) for tool in (EDIT, LIST))
+        return build_catalog([(wiki, tools)]).tools
+
+
+async def test_tool_of_a_server_whose_name_contains_a_space_is_called_as_it_is_listed():
+    turn = SpacedTurn()
+    answers = await run("/call my wiki.list", '/call my wiki.edit {"page": "a b"}', turn=turn)
+    (wrong,) = await run("/call my wiki.edit x", turn=SpacedTurn())
+
+    assert turn.calls == [("my wiki.list", {}), ("my wiki.edit", {"page": "a b"})]
+    assert answers == ["my wiki.list:\ndone\n", "my wiki.edit:\ndone\n"]
+    assert wrong.startswith("The arguments of my wiki.edit are not a JSON object.")
+
+
 async def test_text_of_several_lines_that_a_tool_returned_is_shown_as_lines():
     turn = FakeTurn()
     data = msgspec.Raw(b'{"ok":true,"_meta":{},"result":"one\\ntwo"}')

@@ -104,6 +104,39 @@ def test_missing_file_is_an_error(home: Path, tmp_path: Path):
     assert (ended.returncode, "absent.py'.\nHint: Give the path" in ended.stderr) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("garden", "There is no program 'garden'.\nHint: Give the path"),
+        ("notes", "There is no program 'notes'.\nHint: Did you mean notes.py?"),
+        ("notes.js", "'notes.js' is not a program that can be started.\nHint: Give the path"),
+        ("http://127.0.0.1:9/mcp", "`holdfast dev` starts a server.\nHint: To see its tools: holdfast probe"),
+    ],
+)
+def test_command_that_starts_no_server_opens_no_prompt(home: Path, project: Path, command: str, message: str):
+    (project / "notes.js").touch()
+    ended = run(home, "dev", command, cwd=project, text="/tools\n")
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert message in ended.stderr
+
+
+def test_server_whose_file_has_a_space_in_its_name_is_called_as_it_is_listed(home: Path, project: Path):
+    (project / "notes.py").rename(project / "my notes.py")
+    done = run(home, "dev", "my notes.py", cwd=project, text="/tools\n/call my_notes.hello\n")
+
+    assert done.returncode == 0
+    assert "- my_notes.hello [" in done.stdout
+    assert "first" in done.stdout
+
+
+def test_help_says_nothing_of_resuming_a_session_that_is_not_stored(home: Path, project: Path):
+    done = run(home, "dev", "notes.py", cwd=project, text="/help\n")
+
+    assert "/quit" in done.stdout
+    assert ("resume" in done.stdout, "/approve" in done.stdout) == (False, False)
+
+
 def test_only_source_files_are_watched(tmp_path: Path):
     before = read_file_states(tmp_path)
     for skipped in ("notes.txt", ".git/a.py", "node_modules/a.js", "__pycache__/a.py"):

@@ -283,6 +283,39 @@ def test_sessions_are_deleted_after_keep_days_when_holdfast_starts(home: Path, t
     assert [each["id"] for each in listed(home)] == [recent["id"]]
 
 
+_UNREADABLE_FIRST_EVENT = (
+    "UPDATE sessions SET title = '' WHERE n = ?",  # so that it is listed with its first call
+    "UPDATE events SET body = x'7b7d' WHERE session_n = ? AND seq = 1",
+)
+_UNREADABLE_OPEN_CALL = (
+    "UPDATE sessions SET open_turn = 't' WHERE n = ?",
+    "DELETE FROM events WHERE session_n = ? AND kind = 'tool_ended'",
+    "UPDATE events SET body = x'7b7d' WHERE session_n = ? AND kind = 'tool_called'",
+)
+
+
+@pytest.mark.parametrize(("damage", "kept"), [(_UNREADABLE_FIRST_EVENT, 0), (_UNREADABLE_OPEN_CALL, 1)])
+def test_damaged_session_does_not_prevent_that_others_are_listed_found_and_pruned(
+    home: Path, damage: tuple[str, ...], kept: int
+):
+    (other, damaged) = listed(home)
+    with closing(sqlite3.connect(home / "data" / "holdfast.db")) as db:
+        (number,) = db.execute("SELECT n FROM sessions WHERE session_id = ?", (damaged["id"],)).fetchone()
+        for statement in damage:
+            db.execute(statement, (number,))
+        db.commit()
+
+    in_json = [each["damaged"] for each in listed(home)]
+    states = re.findall(r"\b(closed|damaged)\b", run(home, "sessions", "list").stdout)
+    found = run(home, "sessions", "search", "help").stdout
+    pruned = run(home, "sessions", "prune", "--older-than", "0", "--yes")
+
+    assert (in_json, states) == ([False, True], ["closed", "damaged"])
+    assert other["id"][:13] in found
+    assert (pruned.returncode, len(listed(home))) == (0, kept)
+    assert pruned.stderr.count("damaged session not deleted") == kept
+
+
 def test_open_session_is_not_pruned(tmp_path: Path):
     async def run_host() -> tuple[int, int]:
         loaded = settings.load(tmp_path / "config.toml", environment(tmp_path))
@@ -516,7 +549,7 @@ def test_results_beyond_the_limit_are_counted_and_can_be_shown(home: Path, comma
     [
         (
             ("show", "sess_0123456789abcdef"),
-            "There is no session 'sess_0123456789abcdef'.\nHint: `holdfast sessions list` shows",
+            "There is no session 'sess_0123456789abcdef'.\nHint: `holdfast sessions list --all` shows",
         ),
         (("show", "nonsense"), "There is no session 'nonsense'."),
         (("replay", "ab"), "There is no session 'ab'. Give at least 4 characters of the id."),

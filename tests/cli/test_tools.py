@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.workspaces import Registry
 from tests.cli.test_sessions import run
 
 pytestmark = pytest.mark.promise("SES-04")
@@ -29,12 +30,25 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_table_shows_the_rule_for_each_tool(home: Path):
-    done = run(home, "tools", "files")
+def table(home: Path, cwd: Path) -> dict[str, str]:
+    """The column `permission` of `holdfast tools`, by tool."""
+    rows = [line.split("  ") for line in run(home, "tools", "files", cwd=cwd).stdout.splitlines()[1:]]
+    return {row[0]: next(cell.strip() for cell in row[1:] if cell) for row in rows}
 
-    rows = [line.split("  ") for line in done.stdout.splitlines()[1:]]
-    shown = {row[0]: next(cell.strip() for cell in row[1:] if cell) for row in rows}
-    assert shown == {**DECIDED, "files.write": "by the mode"}
+
+def test_the_table_shows_the_rule_for_each_tool(home: Path):
+    assert table(home, home) == {**DECIDED, "files.write": "by the mode"}
+
+
+def test_the_table_shows_what_the_limit_of_a_workspace_refuses_in_every_mode(
+    home: Path, tmp_path_factory: pytest.TempPathFactory
+):
+    folder = tmp_path_factory.mktemp("garden")
+    registry = Registry(home / "data" / "workspaces")
+    file = registry.file_of(registry.add(folder).slug)
+    file.write_text(file.read_text() + "[permission]\nmax_mode = 'read-only'\n")
+
+    assert table(home, folder) == {**DECIDED, "files.write": "refused: mode read-only"}
 
 
 def test_json_has_the_decision_of_each_mode_and_the_rule(home: Path):

@@ -11,7 +11,9 @@ import pytest
 from holdfast.connect.back_off import NO_BACK_OFF, BackOff
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.link import Link, LinkState
+from holdfast.gateway.status import status_result
 from holdfast.host.open_options import OpenOptions
+from holdfast.model.allowlist import ALLOW_ALL
 from holdfast.model.event import Decision
 from holdfast.model.permission import Mode
 from holdfast.session.session import Session
@@ -152,6 +154,32 @@ async def test_delayed_call_says_why_and_when_and_the_user_is_not_asked(
         "It wrote to stderr:\n| out of memory"
     )
     assert delayed.outcome == "refused"
+
+
+async def test_views_of_the_servers_say_whether_the_next_call_starts_a_failed_one(
+    make_host: HostFactory, folder: Path, starts: Path, clock: Clock
+):
+    async with (
+        make_host({"c": crashing_entry(starts)}, options=clock.options) as host,
+        host.session(cwd=folder) as session,
+    ):
+        views: list[tuple[str, str, str]] = []
+        for _ in range(2):
+            await session.call("c.crash")
+            await wait_for_end(session)
+            await wait_for_stderr(session)
+            listed, why = [(await session.prompt(f"/{command}")).text for command in ("servers", "why c")]
+            status = str(status_result(session, ALLOW_ALL)["content"])
+            views.append((listed, why, status))
+
+    (listed, why, status), (delayed_listed, delayed_why, delayed_status) = views
+    delayed = "'c' is not running: it failed 2 times in a row. The first call after 0.5 s starts it again."
+    assert "- c: ended; the next call starts it again\n" in listed
+    assert why == "c has ended; the next call starts it again. /logs c shows what it has written.\n"
+    assert "Server c: It has ended; the next call starts it again." in status
+    assert "- c: keeps failing, so its restart is delayed; /why c shows the reason\n" in delayed_listed
+    assert delayed_why == f"{delayed} It wrote to stderr:\n| out of memory\n"
+    assert f"Server c: {delayed}" in delayed_status
 
 
 async def test_server_that_fails_to_start_is_delayed_with_its_reason(

@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast import settings
 from holdfast.agent.agent import TurnContext
 from holdfast.builtin.servers import AGENT_SERVERS
-from holdfast.host import team
+from holdfast.host import created_sessions
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.json import JsonObject
@@ -17,7 +17,7 @@ from tests.host.test_team import Scripted
 
 
 async def main(home: str, folder: str) -> None:
-    team.CREATION_SECONDS = 0.0
+    created_sessions.CREATION_SECONDS = 0.0
     at_work, created = asyncio.Semaphore(0), list[str]()
 
     async def answer(blocks: Sequence[JsonObject], turn: TurnContext) -> None:

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import HoldfastError
+from holdfast import Agent, HoldfastError, JsonObject, TurnContext, events
 from holdfast.adapters import client_session, langchain_tools, openai_agents_tools, pydantic_ai_toolset
 from holdfast.testing import FakeError, FakeServer, assert_called, host_of
 from tests.host.box_servers import make_box
@@ -64,6 +65,39 @@ async def test_calls_through_an_adapter_have_the_sessions_permission_context_and
         await assert_called(session, "fake.read", times=4)
         with pytest.raises(HoldfastError, match="`tools` must be a list"):
             pydantic_ai_toolset(session, tools="fake.*")
+
+
+class WithAdapters(Agent):
+    """Answers with what the tools return through each adapter."""
+
+    async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> events.StopReason:
+        no_context: Any = None
+        patterns = ["fake.read", "fake.rite"]
+        (by_langchain,) = await langchain_tools(turn, tools=patterns)
+        (by_agents,) = await openai_agents_tools(turn, tools=patterns)
+        toolset = pydantic_ai_toolset(turn, tools=patterns)
+        said = [
+            await by_langchain.ainvoke({}),
+            await by_agents.on_invoke_tool(no_context, "{}"),
+            (await toolset.call_tool("fake__read", {}, no_context, no_context)).return_value,
+            *await toolset.get_tools(no_context),
+        ]
+        await turn.reply(" ".join(said))
+        return events.StopReason.END_TURN
+
+
+@pytest.mark.slow
+async def test_an_agent_gives_its_turn_to_an_adapter(caplog: pytest.LogCaptureFixture):
+    fake = FakeServer({"read": "ok"})
+    async with host_of(fake, agent=WithAdapters()) as host, host.session(user_id="ann") as session:
+        result = (await session.prompt("go")).raise_for_error()
+        await assert_called(session, "fake.read", times=3)
+
+    kinds = [type(stored.event) async for stored in session.subscribe()]
+    assert result.text == "ok ok ok fake__read"
+    assert kinds.index(events.Prompted) < kinds.index(events.ToolCalled) < kinds.index(events.TurnEnded)
+    warned = [record.getMessage() for record in caplog.records if "no tool matches" in record.getMessage()]
+    assert warned == ["no tool matches fake.rite in `tools`. Did you mean 'fake.read'?"] * 3
 
 
 def test_importing_the_adapters_imports_none_of_the_libraries(tmp_path: Path):

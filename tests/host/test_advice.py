@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast import HoldfastError, Host, PermissionQuestion
+from holdfast import HoldfastError, Host, PermissionQuestion, ServerConfigs
 from holdfast import sync as sync_holdfast
 from holdfast.gateway import GatewayOptions, app
 from holdfast.store.open_store import open_store
@@ -308,3 +308,14 @@ async def test_the_log_of_a_program_has_the_reason_in_its_text(caplog: pytest.Lo
     assert "malformed lines of s: 7 in all" in texts
     assert "It printed 7 lines that are not MCP messages to standard output" in reason
     assert any("server refused: s: Could not start 's': It exited with status 3" in text for text in texts)
+
+
+async def test_a_refused_server_whose_name_another_one_has_is_not_mistaken_for_it():
+    servers: ServerConfigs = {"files": Toolbox("files")}
+    async with host_of() as host, host.session(servers=servers) as session:
+        listed = (await session.prompt("/servers")).text
+
+    assert listed.splitlines() == [
+        "- files: available",
+        "- files: another server with this name was refused; /why files shows the reason",
+    ]

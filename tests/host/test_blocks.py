@@ -2,10 +2,13 @@
 
 import asyncio
 import gc
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import Context
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,6 +179,81 @@ async def test_another_event_loop_gets_an_error_that_says_what_to_do():
         *["The session was opened in another event loop"] * 4,
     ]
     assert still_works
+
+
+FORKED = """
+import asyncio, os, sys
+from holdfast import HoldfastError, Host, sync
+from holdfast.store.memory import MemoryStore
+from holdfast.toolkit import Toolbox
+
+box = Toolbox("box")
+
+@box.tool()
+def ping() -> str:
+    "Answer."
+    return "pong"
+
+def in_fork(*uses):
+    child = os.fork()
+    if child == 0:
+        for use in uses:
+            try:
+                use()
+            except HoldfastError as error:
+                print(error.message.partition(",")[0], flush=True)
+        sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+def make(kind):
+    return kind(store=MemoryStore(), servers={"box": box})
+
+host = make(sync.Host).open()
+session = host.session(only_these=False)
+in_fork(lambda: session.call("box.ping"), host.session, session.close, host.close)
+in_fork()  # the child exits with an open host
+print(session.call("box.ping").ok, flush=True)
+host.close()
+
+async def main():
+    async with make(Host) as host, host.session() as session:
+        child = os.fork()
+        if child == 0:
+            for use in (lambda: session.call("box.ping"), lambda: host.session().__aenter__()):
+                try:
+                    await use()
+                except HoldfastError as error:
+                    print(error.message.partition(",")[0], flush=True)
+            os._exit(7)  # else asyncio would close descriptors that the parent's event loop polls
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        print((await session.call("box.ping")).ok, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_forked_process_is_told_that_it_cannot_use_the_host_and_closes_nothing(tmp_path: Path):
+    (tmp_path / "config.toml").touch()
+    environ = {
+        **os.environ,
+        "HOLDFAST_CONFIG": str(tmp_path / "config.toml"),
+        "HOLDFAST_DATA_DIR": str(tmp_path / "data"),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    was = "was opened in the process that this one was forked from"
+    by_sync = [f"The host {was}"] * 2 + ["7", "7", "True"]
+    by_async = [f"The session {was}", f"The host {was}", "7", "True"]
+    assert done.stdout.splitlines() == [*by_sync, *by_async], done.stderr
 
 
 def test_a_sync_session_that_the_program_forgot_is_closed_with_the_host(monkeypatch: pytest.MonkeyPatch):

@@ -255,7 +255,7 @@ async def test_registry_at_a_private_address_needs_the_setting_that_the_refusal_
     assert refusal.reason == (
         "fetched was not fetched: npx runs confined, and a registry that was granted is refused. "
         f"{registry.host} is at 127.0.0.1, a loopback address. "
-        f'To allow it, add this line to the settings, under [servers]: reachable = ["{registry.host}"]'
+        f'To allow it, add it to this list in the settings, under [servers]: reachable = ["{registry.host}"]'
     )
 
 
@@ -275,7 +275,7 @@ async def test_package_that_is_too_large_is_refused_and_leaves_nothing_usable(
 
     assert (
         refusal.reason
-        == "fetched was not fetched: it is larger than 1048576 bytes, has too many files, or folders that are nested too deeply."
+        == "fetched cannot be used: it is larger than 1048576 bytes, has too many files, or folders that are nested too deeply."
         " Install it yourself, and write the path of its program as the server's command."
     )
     assert [*(tmp_path / "packages").glob("*.json")] == []

@@ -45,6 +45,89 @@ async def test_what_is_used_without_async_with_says_what_to_write(
     assert [str(error.value).partition(" Write: ")[2] for error in errors] == [usage] * 3
 
 
+@pytest.mark.parametrize(("make", "usage"), BLOCKS, ids=["session", "run", "host_of", "client"])
+async def test_a_block_that_is_entered_twice_says_what_to_write(
+    tmp_path: Path, make: Callable[[Host], Any], usage: str
+):
+    async with make_host(tmp_path, {}) as host:
+        block = make(host)
+        async with block:
+            pass
+        with pytest.raises(TypeError) as raised:
+            await block.__aenter__()
+
+    assert str(raised.value) == f"This block can be entered once. Write again: {usage}"
+
+
+async def test_a_host_that_is_used_in_the_wrong_block_says_what_to_write(tmp_path: Path):
+    host: Any = make_host(tmp_path, {})
+    with pytest.raises(TypeError, match=r"Write: async with Host\(…\) as host:.*holdfast\.sync"), host:
+        pass
+    with pytest.raises(TypeError, match=r"Write: async with Host\(…\) as host:"):
+        await host
+    sync_host: Any = sync_holdfast.Host(settings=host.settings)
+    with pytest.raises(TypeError, match=r"Write: with Host\(…\) as host:"):
+        await sync_host.__aenter__()
+
+
+async def test_names_that_only_the_async_api_has_are_answered_with_what_to_write(tmp_path: Path):
+    host: Any = sync_holdfast.Host(settings=make_host(tmp_path, {}).settings)
+    kind: Any = sync_holdfast.Session
+    session = kind.__new__(kind)
+    said: dict[str, str] = {}
+    for owner, name in (
+        (host, "run"),
+        (host, "call"),
+        (host, "find_session"),
+        (session, "subscribe"),
+        (session, "call_tool"),
+        (session, "events"),
+    ):
+        with pytest.raises(AttributeError) as raised:
+            getattr(owner, name)
+        said[name] = str(raised.value).partition(" Write: ")[2]
+
+    assert said == {
+        "run": "host.session(…), or async with holdfast.Host(…), which has it",
+        "call": 'session.call("server.tool", {…}), where session is what host.session(…) returns',
+        "find_session": "async with holdfast.Host(…), which has it",
+        "subscribe": "async with holdfast.Host(…), which has it",
+        "call_tool": 'session.call("server.tool", {…})',
+        "events": "session = host.session(on_event=…)",
+    }
+
+
+async def test_what_is_no_folder_for_a_session_is_told_what_it_is(tmp_path: Path):
+    (tmp_path / "file").touch()
+    said: list[str] = []
+    async with make_host(tmp_path, {}) as host:
+        for cwd in (tmp_path / "file", tmp_path / "gone", "project", "", "/x/~/project"):
+            with pytest.raises(HoldfastError) as raised:
+                await host.open(OpenOptions(cwd=cwd))
+            said.append(raised.value.message.replace(str(tmp_path), ""))
+
+    assert said == [
+        "'/file' is not a folder. Give the absolute path of a folder.",
+        "'/gone' is not an existing folder. Give its absolute path.",
+        "'project' is not an absolute path. Give the absolute path of a folder.",
+        "A new session needs a folder. Give its absolute path as `cwd`.",
+        "'/x/~/project' is not an existing folder. `~` is not replaced: give Path(…).expanduser().",
+    ]
+
+
+async def test_a_turn_without_a_result_says_how_to_get_one():
+    async with host_of() as host, host.session() as session:
+        whole, left = session.prompt("/tools"), session.prompt("/tools")
+        async for _ in whole:
+            pass
+        async for _ in left:
+            break
+        with pytest.raises(HoldfastError, match=r"write: result = await session\.prompt"):
+            _ = left.result
+
+    assert whole.result.ok
+
+
 async def test_a_stored_session_that_is_used_before_it_is_open_says_what_to_write(tmp_path: Path):
     async with make_host(tmp_path, {}) as host:
         async with host.session() as session:
@@ -178,7 +261,7 @@ async def test_patterns_that_match_no_tool_are_warned_about_once_the_tools_are_k
         "few": {"toolbox": make_box, "tools": ["order", "picutre"]},
     }
     right = ["shop.order", "lazy.*", "gone.anything", "few.order"]
-    wrong = ["shop.ordr", "shp.order", "shop.x*", "lazy.whoam"]
+    wrong = ["shop.ordr", "shp.order", "shop.x*", "picture", "lazy.whoam"]
     async with make_host(tmp_path, servers) as host:
         async with host.session(tools=[*right, *wrong]) as session:
             at_first = warnings_about_tools(caplog)
@@ -190,6 +273,7 @@ async def test_patterns_that_match_no_tool_are_warned_about_once_the_tools_are_k
         "shop.ordr in `tools`. Did you mean 'shop.order'?",
         "shp.order in `tools`. Did you mean 'shop.order'?",
         "shop.x* in `tools`. The tools of 'shop' are: confirm, order, picture, whoami.",
+        "picture.* in `tools`. Did you mean 'shop.picture'? A name without a server, such as 'name', is read as 'name.*'.",
         "few.picutre in `tools`. Did you mean 'few.picture'?",
     ]
     assert later == ["lazy.whoam in `tools`. Did you mean 'lazy.whoami'?"]

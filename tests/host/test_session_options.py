@@ -163,6 +163,18 @@ async def test_cwd_is_the_folder_of_the_session_and_of_its_servers(
         assert (session.context.cwd, (await describe(session))["cwd"]) == (str(folder), str(folder))
 
 
+@pytest.mark.parametrize("tool", ["files.list", "shell.run"])
+async def test_session_with_only_its_own_servers_says_so_when_a_built_in_tool_is_called(
+    host: Host, folder: Path, tool: str
+):
+    async with host.session(cwd=folder, servers={"own": entry()}, only_these=True) as session:
+        result = await session.call(tool, {})
+
+    name = tool.partition(".")[0]
+    expected = f"This session has only the servers that it was given (`only_these`), so not the built-in server {name!r}."
+    assert expected in result.message
+
+
 async def test_workspace_can_be_named(host: Host, folder: Path, tmp_path: Path):
     host.registry.add(folder, "Shop", trust=Trust.DIRECT)
     async with host.session(cwd=tmp_path, workspace="shop", only_these=True) as session:

@@ -10,7 +10,7 @@ import pytest
 from holdfast import settings
 from holdfast.agent.agent import Agent, TurnContext
 from holdfast.builtin.servers import AGENT_SERVERS
-from holdfast.host import team
+from holdfast.host import created_sessions, team
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
@@ -111,7 +111,7 @@ async def test_creation_is_limited_atomically(tmp_path: Path, monkeypatch: pytes
     async with open_host(tmp_path) as host:
         parent = await open_in(host, tmp_path / "garden")
         at_once = await asyncio.gather(*(parent.call("team.create_session", arguments) for _ in range(20)))
-        monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+        monkeypatch.setattr(created_sessions, "CREATION_SECONDS", 0.0)
         later = await asyncio.gather(*(parent.call("team.create_session", arguments) for _ in range(30)))
         closing = host.find_live(next(one for one in later if one.ok).data["session_id"])
         assert closing is not None
@@ -119,7 +119,7 @@ async def test_creation_is_limited_atomically(tmp_path: Path, monkeypatch: pytes
         after_one_ended = [await parent.call("team.create_session", arguments) for _ in range(2)]
 
     assert sum(one.ok for one in at_once) == 1, "one creation a second"
-    assert sum(one.ok for one in later) == team.MAX_CREATED_SESSIONS - 1
+    assert sum(one.ok for one in later) == created_sessions.MAX_CREATED_SESSIONS - 1
     assert [one.ok for one in after_one_ended] == [True, False]
     assert {one.data["code"] for one in (*at_once, *later) if not one.ok} == {"TOO_MANY_CHILDREN"}
 
@@ -246,7 +246,7 @@ async def test_a_message_grants_no_permission(tmp_path: Path):
 async def test_children_end_with_their_parent_unless_they_are_detached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+    monkeypatch.setattr(created_sessions, "CREATION_SECONDS", 0.0)
     async with open_host(tmp_path) as host:
         parent = await open_in(host, tmp_path / "garden")
         children: list[Session] = []
@@ -283,10 +283,10 @@ async def test_the_team_forgets_a_session_that_is_closed_with_all_of_its_childre
         )
         child = host.find_live(created.data["session_id"])
         assert child is not None
-        counted = [*host._parts.team._children]  # pyright: ignore[reportPrivateUsage]
+        counted = [*host._parts.team._created._children]  # pyright: ignore[reportPrivateUsage]
         for session in (child, parent) if first == "child" else (parent, child):
             await session.close()
-        left = [*host._parts.team._children]  # pyright: ignore[reportPrivateUsage]
+        left = [*host._parts.team._created._children]  # pyright: ignore[reportPrivateUsage]
 
     assert (counted, left) == ([parent.context.session_id], [])
 
@@ -295,7 +295,7 @@ async def test_the_team_forgets_a_session_that_is_closed_with_all_of_its_childre
 async def test_questions_of_several_children_reach_the_root_and_name_who_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+    monkeypatch.setattr(created_sessions, "CREATION_SECONDS", 0.0)
     answers = asyncio.Event()
 
     class Slow(Person):

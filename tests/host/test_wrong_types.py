@@ -191,6 +191,9 @@ async def test_a_host_refuses_wrong_options_at_once(tmp_path: Path):
         Host(settings=wrong)
     with pytest.raises(HoldfastError, match=r"`agent` must be a holdfast\.Agent"):
         Host(settings=host.settings, agent=wrong)
+    for name in ("store", "connect_options", "tracer_provider"):
+        with pytest.raises(HoldfastError, match=f"`{name}` must be .* not a value of the type dict"):
+            Host(settings=host.settings, **{name: wrong})
 
 
 def test_a_code_is_equal_to_its_name():
@@ -250,6 +253,28 @@ async def test_a_client_session_completes_lists_templates_and_names_what_it_lack
     assert completed.completion.values == ["a1"]
     assert [(failure.code, failure.data["code"]) for failure in failures] == [(-32602, "PEER_ERROR")] * 3
     assert "There is no resource 'other://a' here." in failures[0].message
+
+
+async def test_a_client_session_of_a_closed_session_raises_the_error_of_the_sdk():
+    async with host_of(FakeServer({"write": "done"})) as host, host.session(keep=False) as session:
+        mcp = client_session(session, "fake")
+        with pytest.raises(MCPError, match="NaN"):
+            await mcp.call_tool("write", {"a": float("nan")})
+    uses: list[Callable[[], Awaitable[object]]] = [
+        mcp.initialize,
+        mcp.list_tools,
+        lambda: mcp.call_tool("write"),
+        mcp.list_resources,
+        mcp.list_resource_templates,
+        lambda: mcp.read_resource("a://b"),
+        mcp.list_prompts,
+        lambda: mcp.get_prompt("a"),
+        lambda: mcp.complete(types.PromptReference(type="ref/prompt", name="a"), {"name": "b", "value": ""}),
+    ]
+    for use in uses:
+        with pytest.raises(MCPError) as raised:
+            await use()
+        assert raised.value.error.data["code"] == "SCOPE_CLOSED"
 
 
 async def test_names_of_the_mcp_sdk_are_answered_with_those_of_a_session():

@@ -79,8 +79,25 @@ async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
             await asyncio.to_thread(screen.until_anywhere, "list the commands\n")
             marked = [line for line in screen.shown.rstrip().splitlines()[:-1] if line.startswith(READY[0])]
     assert (cwd / "note").read_text() == "hi"
-    assert [chunk["content"]["text"] for chunk in zed.updates(session, "agent_message_chunk")][-1] == "commands\n"
+    pieces = [chunk["content"]["text"] for chunk in zed.updates(session, "agent_message_chunk")]
+    assert pieces[-1] == "commands\n"
     assert marked == [f"› {WRITE}", "› /help"], "no empty prompt is left on the screen"
+
+
+async def test_terminal_says_once_that_a_call_was_rejected_elsewhere(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        with attached(home, cwd, session) as screen:
+            await asyncio.to_thread(screen.until, READY)
+            zed.answers[PERMISSION] = lambda params: (
+                screen.until(QUESTION),
+                always_choose("reject_once")(params),
+            )[1]
+            await zed.prompt(session, WRITE)
+            await asyncio.to_thread(screen.until, "NOT_PERMITTED: files.write was not permitted")
+
+    said = [line for line in screen.shown.splitlines() if line.strip().endswith("rejected")]
+    assert said == ["  answered elsewhere: rejected"]
 
 
 async def test_terminal_with_an_open_prompt_answers_two_questions_at_once(home: Path, cwd: Path):
@@ -305,6 +322,63 @@ async def test_watch_prints_the_events_until_the_session_is_closed(home: Path, c
     assert "turn_ended" in kinds
     assert INVISIBLE not in rest.decode(), "a terminal could hide it"
     assert prompt["blocks"] == [{"type": "text", "text": f"/servers {INVISIBLE}"}]
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+async def test_watch_ends_if_nobody_reads_its_output(home: Path, cwd: Path, options: tuple[str, ...]):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        await zed.prompt(session, "/why one")
+        watching = subprocess.Popen(
+            [*HOLDFAST, "sessions", "watch", session, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(home),
+        )
+        assert watching.stdout is not None
+        await asyncio.to_thread(watching.stdout.readline)
+        watching.stdout.close()
+        await zed.prompt(session, "/why two")
+        code = await asyncio.to_thread(watching.wait, PATIENCE)
+
+    assert watching.stderr is not None
+    with watching.stderr:
+        assert (code, watching.stderr.read()) == (1, b"")
+
+
+async def test_watch_says_that_the_process_ended_without_closing_the_session(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        watching = await asyncio.create_subprocess_exec(
+            *HOLDFAST,
+            *("sessions", "watch", session, "--json"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(home),
+        )
+        assert watching.stdout is not None
+        await watching.stdout.readline()
+        zed.process.kill()
+        _, errors = await watching.communicate()
+
+    assert watching.returncode == 1
+    assert f"The session was open in process {zed.process.pid}" in errors.decode()
+    assert f"To see what it has stored: holdfast sessions replay {session[:13]}" in errors.decode()
+
+
+async def test_terminal_says_once_that_the_process_of_the_session_has_ended(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd, tools_server())
+        await zed.request("session/set_mode", {"sessionId": session, "modeId": "auto"})
+        with attached(home, cwd, session) as screen:
+            await asyncio.to_thread(screen.until, READY)
+            screen.type(f'/call tools.wait {{"started": "{cwd / "started"}"}}\n')
+            await asyncio.to_thread(screen.until, "tools.wait  1 s")
+            zed.process.kill()
+            code = await asyncio.to_thread(screen.end)
+
+    [error] = [line for line in screen.shown.splitlines() if "Error: " in line]
+    assert (code, error.startswith("Error: The session was open in process")) == (1, True)
 
 
 @pytest.mark.parametrize("command", ["attach", "watch"])

@@ -141,7 +141,7 @@ async def test_only_an_unknown_session_is_reported_as_not_found(home: Path, cwd:
     }
     assert refusals["unknown"].data == {
         "sessionId": "sess_00000000000000000000000000000000",
-        "hint": "`holdfast sessions list` shows all sessions.",
+        "hint": "`holdfast sessions list --all` shows all sessions.",
     }
     assert refusals["elsewhere"].data == {
         "sessionId": session,

@@ -42,6 +42,22 @@ def test_program_of_the_page_prints_the_output_shown_below_it(page: str, name: s
     assert (done.stdout, done.returncode) == (shown[name][1], 0), done.stderr
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.promise("KIT-27")
+def test_tests_of_the_page_about_testing_pass_with_pytest(tmp_path: Path):
+    name = "test_with_pytest.py"
+    (tmp_path / name).write_text(programs("testing.md")[name][0])
+    runs = [
+        "import sys",
+        "import pytest",
+        f"sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '{name}']))",
+    ]
+    (tmp_path / "run.py").write_text("\n".join(runs))
+    done = run_program("run.py", tmp_path, environment(tmp_path))
+
+    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
+
+
 IMPORTS = re.compile(
     r"^(?:from holdfast[\w.]* import (?:\([^)]*\)|[^(\n]*)|import holdfast[\w., ]*)$", re.MULTILINE
 )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.builtin.shell.environment import without_keys_and_tokens
 from holdfast.masking import MASKED
 from holdfast.masking.configured_secrets import secrets_in_mapping
 from holdfast.masking.events import mask_event
@@ -17,7 +18,6 @@ from holdfast.masking.secret_names import is_secret_name
 from holdfast.masking.urls import mask_url_passwords
 from holdfast.model.event import ModelResponded, Outcome, ToolCalled, ToolEnded
 from holdfast.model.json import Json
-from holdfast.resolve.server_environment import without_keys_and_tokens
 
 SECRET = 'p@ss"w0rd/ü\n1'
 

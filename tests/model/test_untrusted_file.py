@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
+from holdfast.model import untrusted_file
+from holdfast.model.untrusted_file import (
+    SharedFileError,
+    UnusableFileError,
+    read_own_file,
+    read_untrusted_file,
+)
 
 
 def test_regular_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
@@ -46,3 +52,48 @@ def test_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UnusableFileError, match="not a regular file"):
         read_untrusted_file(tmp_path / "fifo", limit=10)
+
+
+@pytest.fixture
+def other_users_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of the user 1001 that this process, which stands for one of the user 1000, can read."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"x")
+    file.chmod(0o644)
+    os.chown(file, 1001, 1001)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    return file
+
+
+def test_configuration_of_another_user_is_not_read_even_if_only_that_user_can_write_to_it(
+    other_users_file: Path,
+) -> None:
+    with pytest.raises(SharedFileError) as caught:
+        read_own_file(other_users_file, limit=1)
+
+    reason = "it belongs to another user. Check its content, then replace it with a copy of your own"
+    assert caught.value.strerror == reason
+
+
+def test_control_without_the_check_of_the_owner_the_configuration_of_another_user_is_read(
+    other_users_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accept(_: os.stat_result) -> bool:
+        return False
+
+    monkeypatch.setattr(untrusted_file, "belongs_to_other_user", accept)
+
+    assert read_own_file(other_users_file, limit=1) == b"x"
+
+
+def test_configuration_of_root_is_read_and_root_may_read_that_of_any_user(
+    other_users_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(other_users_file, 0, 0)
+    assert read_own_file(other_users_file, limit=1) == b"x"
+
+    os.chown(other_users_file, 1001, 1001)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert read_own_file(other_users_file, limit=1) == b"x"

@@ -373,6 +373,19 @@ def test_approved_variables_of_a_project_are_refused_in_sandboxed_sessions():
     assert reason.startswith("env: PYTHONPATH may not come from /project.json in a sandboxed session: ")
 
 
+def test_variable_of_a_client_s_server_that_is_always_confined_is_refused_with_advice_that_works():
+    entry = {"command": "x", "confined": True, "env": {"PYTHONPATH": "/lib"}}
+    resolution = validate_entry(entry, source=Source.CLIENT)
+
+    (reason,) = reasons(admit(resolution, Trust.DIRECT))
+    assert reason.startswith(
+        "env: PYTHONPATH may not come from /client.json for a server that runs confined: "
+    )
+    assert reason.endswith(" Remove it.")
+    entry.pop("env")
+    assert admit(validate_entry(entry, source=Source.CLIENT), Trust.DIRECT).refusals == ()
+
+
 @pytest.mark.promise("CTX-04")
 def test_python_path_of_a_project_means_folders_of_the_project():
     local = Stdio(command="x", env={"PYTHONPATH": "src:."}, module_folders=("src", "."))
@@ -519,7 +532,7 @@ def test_confined_remote_server_may_only_be_at_a_public_address():
     assert reasons(confine(resolution, Trust.DIRECT, ConfinePolicy())) == [
         (
             "It runs confined, so it may not reach 10.0.0.1: it is a private address. "
-            'To allow it, add this line to the settings, under [servers]: reachable = ["10.0.0.1"]'
+            'To allow it, add it to this list in the settings, under [servers]: reachable = ["10.0.0.1"]'
         )
     ]
 

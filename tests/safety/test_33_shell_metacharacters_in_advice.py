@@ -1,23 +1,29 @@
 """Attack 33: a folder or server whose name contains shell metacharacters, in a command that Holdfast advises to run."""
 
 import ast
+import asyncio
 import os
 import re
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from holdfast import settings
+from holdfast.audit.audit import Audit
 from holdfast.connect.http.login_store import how_to_log_in
 from holdfast.connect.http.oauth import login_needed_error
+from holdfast.host.agent_definitions import AgentDefinitions
 from holdfast.host.data_folder import check_data_folder
 from holdfast.host.open_options import OpenOptions
 from holdfast.host.remote.sockets import open_listening_socket
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Source
 from holdfast.model.untrusted_file import SharedFileError, read_own_file
+from holdfast.store.memory import MemoryStore
 from holdfast.token.signer import Signer
 from holdfast.workspaces.registry import Registry
 from tests.connect.conftest import HostFactory, make_host
@@ -77,9 +83,26 @@ def _signing_key(folder: Path) -> tuple[str, Command]:
     return caught.value.message, ("chmod", "600", str(file))
 
 
+def _agent(folder: Path) -> tuple[str, Command]:
+    file = folder / "agents" / "reviewer.md"
+    file.parent.mkdir()
+    file.write_text("You review.")
+    file.chmod(0o666)
+
+    async def require() -> None:
+        store = MemoryStore()
+        loaded = replace(settings.load(environ={}), file=folder / "config.toml")
+        await AgentDefinitions(loaded, store, Audit(store)).require("reviewer", str(folder))
+
+    with pytest.raises(HoldfastError) as caught:
+        asyncio.run(require())
+    return caught.value.message, ("chmod", "go-w", str(file))
+
+
 ADVICE: list[Callable[[Path], tuple[str, Command]]] = [
     _login,
     _shared_file,
+    _agent,
     _workspace,
     _data_folder,
     _parent_of_the_data_folder,
@@ -101,7 +124,9 @@ def test_advised_command_names_exactly_this_folder_or_server(
 ):
     text, command = advice(folder)
 
-    assert f"un: {shlex.join(command)}" in text
+    _, advised, rest = text.partition(f"un: {shlex.join(command)}")
+    assert advised
+    assert not rest or rest[0].isspace(), "a full stop or a comma behind it would be copied with the command"
     assert not ran(shlex.join(command), folder)
 
 

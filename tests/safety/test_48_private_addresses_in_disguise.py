@@ -225,11 +225,11 @@ def test_a_public_address_of_this_machine_is_not_on_the_internet():
     assert before == dict.fromkeys(before), "an address of another machine is not blocked"
     assert control == "reached", "a program on this machine is reached at the address"
     assert found == {
-        "proxy": 'name.example:8000 is at 8.8.4.4, an address of this machine. To allow it, add this line to the settings, under [servers]: reachable = ["name.example:8000"]',
+        "proxy": 'name.example:8000 is at 8.8.4.4, an address of this machine. To allow it, add it to this list in the settings, under [servers]: reachable = ["name.example:8000"]',
         "own port": "name.example:8000 is a port of Holdfast itself. No page or server may reach it.",
         "browser": None,
         "remote": "name.example is at 8.8.4.4, an address of this machine, which may not be reached from here. "
-        'To allow it, add this line to the settings, under [servers]: reachable = ["name.example"]',
+        'To allow it, add it to this list in the settings, under [servers]: reachable = ["name.example"]',
         "literal": "an address of this machine",
         "embedded": "an address of this machine",
     }

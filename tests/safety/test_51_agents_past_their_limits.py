@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.model.usage import Usage
-from holdfast.host import team
+from holdfast.host import created_sessions
 from holdfast.model import codes
 from holdfast.model.budget_limits import BudgetLimits
 from holdfast.model.codes import Code
@@ -75,10 +75,12 @@ async def test_control_without_a_reservation_all_run_at_once(monkeypatch: pytest
 
 
 @contextmanager
-def count_when_open(host_team: team.HostTeam, parent: Session) -> Iterator[Callable[[Session], None]]:
+def count_when_open(
+    created: created_sessions.CreatedSessions, parent: Session
+) -> Iterator[Callable[[Session], None]]:
     """The protection turned off: a child counts once it is open, and not while it is being opened."""
-    children = host_team._children.setdefault(parent.context.session_id, team._Children())  # pyright: ignore[reportPrivateUsage]
-    if children.count >= team.MAX_CREATED_SESSIONS:
+    children = created._children.setdefault(parent.context.session_id, created_sessions._Children())  # pyright: ignore[reportPrivateUsage]
+    if children.count >= created_sessions.MAX_CREATED_SESSIONS:
         raise HoldfastError(codes.TOO_MANY_CHILDREN, "enough")
 
     def keep(child: Session) -> None:
@@ -92,10 +94,10 @@ def count_when_open(host_team: team.HostTeam, parent: Session) -> Iterator[Calla
 async def test_creations_at_the_same_time_never_pass_their_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_atomic: bool
 ):
-    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
-    monkeypatch.setattr(team, "MAX_CREATED_SESSIONS", 2)
+    monkeypatch.setattr(created_sessions, "CREATION_SECONDS", 0.0)
+    monkeypatch.setattr(created_sessions, "MAX_CREATED_SESSIONS", 2)
     if not is_atomic:
-        monkeypatch.setattr(team.HostTeam, "_reserve_child", count_when_open)
+        monkeypatch.setattr(created_sessions.CreatedSessions, "reserve", count_when_open)
     async with open_host(tmp_path) as host:
         root = await open_in(host, tmp_path / "garden")
         arguments = {"title": "x", "initial_message": "x"}
@@ -111,8 +113,8 @@ async def test_creations_at_the_same_time_never_pass_their_number(
 async def test_a_spawning_loop_ends_at_the_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_limited: bool
 ):
-    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
-    monkeypatch.setattr(team, "MAX_CREATED_SESSIONS", 3 if is_limited else 100)
+    monkeypatch.setattr(created_sessions, "CREATION_SECONDS", 0.0)
+    monkeypatch.setattr(created_sessions, "MAX_CREATED_SESSIONS", 3 if is_limited else 100)
     enough, created = asyncio.Event(), list[str]()
 
     async def spawn(blocks: Sequence[JsonObject], turn: TurnContext) -> None:
@@ -126,7 +128,7 @@ async def test_a_spawning_loop_ends_at_the_limits(
 
     async with open_host(tmp_path, Scripted(spawn)) as host:
         if not is_limited:
-            host._parts.team._max_depth = 100  # pyright: ignore[reportPrivateUsage]
+            host._parts.team._created._max_depth = 100  # pyright: ignore[reportPrivateUsage]
         root = await open_in(host, tmp_path / "garden")
         await root.prompt([{"type": "text", "text": "Spawn."}])
         if not is_limited:
@@ -152,7 +154,7 @@ async def test_a_spawning_loop_ends_at_the_limits(
 async def test_races_of_every_way_to_start_an_agent_never_pass_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protection: str
 ):
-    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+    monkeypatch.setattr(created_sessions, "CREATION_SECONDS", 0.0)
     if protection == "control: nothing is reserved":
         monkeypatch.setattr(BudgetPool, "take", take_nothing)
     budget = "mode: auto" if protection == "control: no budget" else "budget:\n  tokens: 100"

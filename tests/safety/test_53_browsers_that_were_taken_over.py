@@ -11,7 +11,7 @@ from holdfast.builtin.stage import files as stage_files
 from holdfast.builtin.stage.browser_folder import BrowserFolder
 from holdfast.builtin.stage.files import SessionFiles, make_folder_in_browser
 from holdfast.model.errors import HoldfastError
-from holdfast.sandbox.roots import NOBODY
+from holdfast.sandbox.user_and_group import NOBODY
 
 SECRET = "the user's secret"
 

@@ -136,6 +136,27 @@ async def test_user_is_told_which_workspace_lowers_the_trust(make_host: HostFact
     ]
 
 
+async def test_user_is_told_to_correct_an_invalid_file_that_lowers_the_trust(
+    make_host: HostFactory, place: Path
+):
+    async with make_host({}) as host:
+        host.registry.add(place / "mine", trust=Trust.DIRECT)
+        theirs = host.registry.add(place / "theirs", trust=Trust.DIRECT)
+        file = host.registry.file_of(theirs.slug)
+        valid = file.read_text()
+        file.write_text(f"{valid}colour = 1\n")
+        session = await host.open(OpenOptions(cwd=place / "mine", roots=(str(place / "theirs" / "inner"),)))
+        (warning,) = session.warnings
+        await session.close()
+        file.write_text(valid)  # as the warning says
+        assert await _trust(host, place / "mine", place / "theirs" / "inner") is Trust.DIRECT
+
+    assert warning.text == (
+        f"This folder belongs to the workspace 'theirs' ({place / 'theirs'}), whose file cannot be used, so this session is"
+        f" sandboxed. For a direct session, use another folder, or correct {file}"
+    )
+
+
 async def test_control_by_the_innermost_workspace_of_its_folder_the_session_is_direct(
     make_host: HostFactory, place: Path, monkeypatch: pytest.MonkeyPatch
 ):

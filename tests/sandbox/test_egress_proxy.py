@@ -94,7 +94,7 @@ async def test_granted_name_with_a_loopback_address_is_refused() -> None:
     assert (answer.startswith(b"HTTP/1.1 403 Forbidden"), requests) == (True, [])
     assert [host.endpoint for host in refused] == [f"localhost:{port}"]
     assert f"holdfast: {refused[0].reason}\n".encode() in answer
-    line = f'add this line to the settings, under [servers]: reachable = ["localhost:{port}"]'
+    line = f'add it to this list in the settings, under [servers]: reachable = ["localhost:{port}"]'
     assert f"a loopback address. To allow it, {line}".encode() in answer
 
 

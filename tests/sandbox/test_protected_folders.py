@@ -10,7 +10,7 @@ from holdfast.model.mounts import MountPoint, parse_mountinfo, visible_locations
 from holdfast.sandbox.opened_path import PathOpener
 from holdfast.sandbox.protected_folders import ProtectedFolders
 
-ROOT = MountPoint(device="8:1", source="/", path="/")
+ROOT = MountPoint(device="8:1", root="/", path="/")
 
 
 def is_refused(shown: Path, protected: Path, *mounts: MountPoint) -> bool:
@@ -54,7 +54,7 @@ def test_bind_mount_below_a_folder_is_refused(root: Path, source: str, expected:
     data = root.parent / "data"
     data.mkdir()
     path = source.format(data=data, parent=data.parent)
-    mount = MountPoint(device="8:1", source=path, path=f"{root}/innocent")
+    mount = MountPoint(device="8:1", root=path, path=f"{root}/innocent")
 
     assert is_refused(root, data, ROOT, mount) is expected
 
@@ -62,7 +62,7 @@ def test_bind_mount_below_a_folder_is_refused(root: Path, source: str, expected:
 def test_mountinfo_is_parsed_with_escaped_blanks() -> None:
     text = "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext3 /dev/root rw\nshort line\n"
 
-    assert parse_mountinfo(text) == (MountPoint(device="98:0", source="/mnt1", path="/mnt two"),)
+    assert parse_mountinfo(text) == (MountPoint(device="98:0", root="/mnt1", path="/mnt two"),)
 
 
 @pytest.mark.promise("BOX-06")
@@ -71,17 +71,17 @@ def test_names_with_characters_that_only_look_like_line_ends_are_one_line() -> N
 
     (mount,) = parse_mountinfo(f"36 35 8:1 / {path} rw - ext4 x rw\n")
 
-    assert mount == MountPoint(device="8:1", source="/", path=path)
+    assert mount == MountPoint(device="8:1", root="/", path=path)
 
 
 def test_path_has_an_alias_for_each_mount_that_shows_it_or_a_part_of_it() -> None:
     mounts = (
         ROOT,
-        MountPoint(device="8:1", source="/home", path="/mnt"),
-        MountPoint(device="8:1", source="/home/ann/work/src", path="/srv/code"),
-        MountPoint(device="8:1", source="/home/ben", path="/ben"),
-        MountPoint(device="8:2", source="/x", path="/home/ann/work/data"),
-        MountPoint(device="8:2", source="/", path="/disk"),
+        MountPoint(device="8:1", root="/home", path="/mnt"),
+        MountPoint(device="8:1", root="/home/ann/work/src", path="/srv/code"),
+        MountPoint(device="8:1", root="/home/ben", path="/ben"),
+        MountPoint(device="8:2", root="/x", path="/home/ann/work/data"),
+        MountPoint(device="8:2", root="/", path="/disk"),
     )
 
     assert with_bind_mounts(["/home/ann/work"], mounts) == (
@@ -90,6 +90,6 @@ def test_path_has_an_alias_for_each_mount_that_shows_it_or_a_part_of_it() -> Non
 
 
 def test_locations_below_the_root_folder_are_visible_in_it() -> None:
-    disk = MountPoint(device="8:2", source="/data", path="/home")
+    disk = MountPoint(device="8:2", root="/data", path="/home")
 
     assert [*visible_locations("/", (ROOT, disk))] == [("8:1", "/"), ("8:2", "/data")]

@@ -1,7 +1,6 @@
-"""Roots are opened without following links, and decide which user a server runs as."""
+"""Roots are opened without following links."""
 
 import os
-import pwd
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox.opened_path import PathOpener
-from holdfast.sandbox.roots import NOBODY, open_root, owner_ids
+from holdfast.sandbox.roots import open_root
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="O_PATH needs Linux")
 
@@ -49,20 +48,3 @@ def test_system_folder_or_unusual_path_is_refused(path: str) -> None:
 def test_file_cannot_be_a_root(root: Path) -> None:
     with pytest.raises(HoldfastError, match="not a directory"):
         try_root(str(root.parent / "secret"))
-
-
-def folder_owned_by(uid: int, gid: int) -> os.stat_result:
-    return os.stat_result((0o40770, 1, 1, 2, uid, gid, 4096, 0, 0, 0))
-
-
-@pytest.mark.promise("BOX-01")
-@pytest.mark.parametrize("folder_group", [0, 4321])
-def test_owner_keeps_the_primary_group_of_the_account(folder_group: int) -> None:
-    owner = pwd.getpwnam("daemon")
-
-    assert owner_ids(folder_owned_by(owner.pw_uid, folder_group)) == (owner.pw_uid, owner.pw_gid)
-
-
-@pytest.mark.promise("BOX-01")
-def test_owner_without_an_account_gets_the_group_of_nobody() -> None:
-    assert owner_ids(folder_owned_by(4321, 0)) == (4321, NOBODY)

@@ -8,11 +8,13 @@ import pytest
 
 from holdfast.audit.record import AuditKind
 from holdfast.host.open_options import OpenOptions
+from holdfast.host.server_config import ServerConfigs
 from holdfast.model import codes
 from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import Decision, Replied, SessionClosed, ToolEnded
 from holdfast.model.permission import Mode
 from holdfast.session.server_tools import ServerTools
+from holdfast.toolkit import Toolbox
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.session.support import ScriptedUser, audit_records, failing_host
 from tests.store.sessions import raises_code
@@ -53,6 +55,38 @@ async def test_running_call_ends_with_its_session_and_only_once(
     assert (result.outcome, result.code) == ("cancelled", "SCOPE_CLOSED")
     assert isinstance(events[ended + 1], SessionClosed)
     assert [(record.outcome, record.reason) for record in records] == [("cancelled", "SCOPE_CLOSED")]
+
+
+@pytest.mark.parametrize("where", ["a process", "this process"])
+async def test_running_call_of_a_sessions_own_server_returns_that_the_session_was_closed(
+    make_host: HostFactory, tmp_path: Path, where: str
+) -> None:
+    box, running = Toolbox("box"), asyncio.Semaphore(0)
+
+    @box.tool()
+    async def linger() -> None:  # pyright: ignore[reportUnusedFunction]
+        """Never answer."""
+        running.release()
+        await asyncio.Future()
+
+    servers: ServerConfigs = {"box": box}
+    async with make_host({"c": counter_entry()}, durable=True) as host:
+        async with host.session(cwd=tmp_path, servers=servers) as session:
+            name = "c.linger" if where == "a process" else "box.linger"
+            calls = [session.call(name, on_progress=lambda _: running.release()) for _ in range(4)]
+            tasks = [asyncio.create_task(call) for call in calls]
+            for _ in tasks:
+                await running.acquire()
+        results = await asyncio.gather(*tasks)
+        records = await audit_records(host, AuditKind.CALL)
+        events = [stored.event async for stored in session.subscribe()]
+
+    message = f"The session was closed before {name} answered. The call may have taken effect."
+    assert {(result.outcome, result.code, result.message) for result in results} == {
+        ("cancelled", "SCOPE_CLOSED", message)
+    }
+    assert [event.outcome for event in events if isinstance(event, ToolEnded)] == ["cancelled"] * 4
+    assert [(record.outcome, record.reason) for record in records] == [("cancelled", "SCOPE_CLOSED")] * 4
 
 
 async def test_nothing_is_written_to_a_closed_session(make_host: HostFactory, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ async def test_closing_a_session_does_the_whole_job_for_every_door(make_host: Ho
 
     assert (reason, result.code, shown) == (
         StopReason.CANCELLED,
-        "CONNECTION_CLOSED",
+        "SCOPE_CLOSED",
         ["prompt a", "cancelled"],
     )
     assert lease is None

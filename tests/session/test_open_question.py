@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -184,6 +185,42 @@ async def test_error_of_the_only_door_is_the_answer(doors: Doors):
         user.answer.set_exception(HoldfastError(codes.TOO_LARGE, "too long to be sent"))
         with raises_code(codes.TOO_LARGE):
             await question
+
+
+@pytest.mark.parametrize("answer", [False, True, None, "yes", 1])
+async def test_an_answer_that_is_no_decision_is_not_a_permission(doors: Doors, answer: object):
+    user = User()
+    doors.attach(user)
+    async with asking(doors, user) as question:
+        user.answer.set_result(cast("Decision", answer))
+        with raises_code(codes.BAD_ARGUMENT) as caught:
+            await question
+
+    assert caught.value.message == (
+        "`request_permission` must return one of allow_once, allow_always, reject, "
+        f"not a value of the type {type(answer).__name__}."
+    )
+
+
+@pytest.mark.parametrize("decision", Decision)
+async def test_the_value_of_a_decision_is_the_decision(doors: Doors, decision: Decision):
+    user = User()
+    doors.attach(user)
+    async with asking(doors, user) as question:
+        user.answer.set_result(cast("Decision", decision.value))
+
+        assert await question is decision
+
+
+async def test_error_that_a_door_did_not_expect_is_named(doors: Doors):
+    user = User()
+    doors.attach(user)
+    async with asking(doors, user) as question:
+        user.answer.set_exception(ValueError("a bug"))
+        with raises_code(codes.NO_ANSWER) as caught:
+            await question
+
+    assert caught.value.message == "Asking failed with ValueError; the log has the traceback."
 
 
 async def test_an_elicitation_goes_to_every_door_that_can_show_it(doors: Doors):

@@ -1,5 +1,6 @@
 """Failures that no page causes: no browser, one that does not start, and what belongs to another stage or caller."""
 
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +29,17 @@ async def test_a_browser_that_exits_at_once_is_reported_with_its_last_words(tmp_
 
     assert failed.code == "LAUNCH_FAILED"
     assert f"Run: {program} --version" in failed.message
+
+
+async def test_the_command_for_a_browser_with_a_space_in_its_path_can_be_copied(
+    tmp_path: Path, browser: Client
+):
+    program = tmp_path / "Google Chrome"
+    shutil.copy("/usr/bin/false", program)
+    async with run_tools(tmp_path, program=str(program)) as client:
+        failed = await client.fail("open")
+
+    assert failed.message.endswith(f"Run: '{program}' --version")
 
 
 async def test_a_file_field_is_not_filled(client: Client, site: Site):

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import codes
+from holdfast.store.open_store import open_read_only
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.database import Database, connect
-from holdfast.store.store import Tx
+from holdfast.store.sqlite.read_tx import SqlReadTx
+from holdfast.store.store import ReadTx, Tx
 from holdfast.store.types import AppendResult
 from tests.store.sessions import hold_session, raises_code, reply, texts
 
@@ -59,6 +61,40 @@ async def test_reads_do_not_wait_for_a_slow_write(tmp_path: Path) -> None:
         proceed.set()
         assert (await writing).seq == 1
         assert await texts(store, session_id) == ["piece 1 "]
+
+
+async def test_closing_a_store_does_not_replace_the_error_of_a_read(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    async with SqliteStore(path):
+        pass
+
+    def fail(tx: ReadTx) -> None:
+        assert isinstance(tx, SqlReadTx)
+        rows = tx._db.execute("SELECT name FROM sqlite_schema")  # the error keeps this statement active
+        raise ZeroDivisionError(str(next(iter(rows))))
+
+    with pytest.raises(ZeroDivisionError):
+        async with open_read_only(path) as store:
+            await store.read(fail)
+
+
+async def test_read_that_closing_interrupts_says_that_the_store_was_closed(tmp_path: Path) -> None:
+    path, started = tmp_path / "holdfast.db", threading.Event()
+    async with SqliteStore(path):
+        pass
+
+    def read_forever(tx: ReadTx) -> None:
+        assert isinstance(tx, SqlReadTx)
+        started.set()
+        numbers = "WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers)"
+        tx._db.execute(f"{numbers} SELECT max(n) FROM numbers").fetchone()
+
+    async with open_read_only(path) as store:
+        reading = asyncio.ensure_future(store.read(read_forever))
+        await asyncio.to_thread(started.wait, 30)
+
+    with raises_code(codes.STORE_CLOSED):
+        await reading
 
 
 async def test_cancelling_the_caller_does_not_stop_the_write(tmp_path: Path) -> None:

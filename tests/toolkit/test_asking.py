@@ -3,12 +3,14 @@
 import asyncio
 import functools
 from dataclasses import dataclass
-from datetime import date
-from typing import Annotated, Any, Literal, TypedDict
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 import pytest
 from typing_extensions import TypeAliasType
 
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit import Call, Image, Message, Meta, Root, Sample, Toolbox, ToolError, current_call
 from holdfast.toolkit.question import make_form
@@ -508,6 +510,8 @@ class Flags(TypedDict, total=False):
         (list[Literal["a", "b"]], {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}),
         (int | None, {"type": "integer"}),
         (Plates, {"type": "integer", "minimum": 1}),
+        (Decimal, {"type": "number"}),
+        (datetime, {"type": "string", "format": "date-time"}),
     ],
 )
 def test_form_for_a_type(kind: Any, field: Any):
@@ -516,6 +520,23 @@ def test_form_for_a_type(kind: Any, field: Any):
         "properties": {"value": field},
         "required": ["value"],
     }
+
+
+class Address(TypedDict):
+    street: str
+    city: str
+
+
+def test_form_shows_the_fields_in_the_order_in_which_they_are_written():
+    assert [*cast("dict[str, Any]", make_form(Address).schema["properties"])] == ["street", "city"]
+
+
+@pytest.mark.parametrize("kind", [["tea", "milk"], {"tea": {"title": "Tea"}}, ("tea", "milk"), "tea"])
+def test_choices_in_the_way_of_fastmcp_are_answered_with_what_to_write(kind: Any):
+    with pytest.raises(HoldfastError) as refused:
+        make_form(kind)
+
+    assert (refused.value.code, 'Literal["tea", "milk"]' in str(refused.value.hint)) == (codes.BAD_TOOL, True)
 
 
 def test_form_for_a_pydantic_model():

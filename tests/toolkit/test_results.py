@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NewType, NotRequired, TypedDict, TypeVar, cast
 
+import annotated_types
 import msgspec
 import pydantic
 import pytest
@@ -237,6 +238,9 @@ async def test_typed_result_conforms_when_the_envelope_is_in_meta(kind: Any, ret
         (Annotated[int, Meta(ge=0)], -1),
         (Annotated[int, pydantic.Field(ge=0)], -1),
         (list[Tall], [Tall.model_construct(height=-1)]),
+        (Annotated[int, annotated_types.Predicate(bool)], 0),
+        (Annotated[int, annotated_types.Not(bool)], 1),
+        (Annotated[Sequence[int], pydantic.Field(max_length=1)], [1, 2]),
     ],
     ids=str,
 )

@@ -1,4 +1,5 @@
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -264,6 +265,24 @@ def test_edited_file_takes_effect_at_once(registry: Registry, project: Path) -> 
     assert registry.get("my-project").trust is Trust.DIRECT
     file.write_text("")
     assert registry.list() == ()
+
+
+def test_bindings_that_others_can_change_are_refused_until_the_advice_is_followed(
+    registry: Registry, project: Path, data: Path, tmp_path: Path
+) -> None:
+    workspace = registry.add(project)
+    (tmp_path / "other").mkdir()
+    registry.bind(str(tmp_path / "other"), workspace.slug)
+    file = data / "workspaces" / "bindings.json"
+    file.chmod(0o666)
+
+    with pytest.raises(HoldfastError, match="other users can change it") as caught:
+        registry.bound_folders(workspace.slug)
+    advice, _, command = caught.value.hint.partition("run: ")
+    assert advice == "Check its content, then "
+    subprocess.run(shlex.split(command), check=True)
+
+    assert registry.bound_folders(workspace.slug) == (str(tmp_path / "other"),)
 
 
 def test_reading_a_missing_registry_does_not_create_it(tmp_path: Path) -> None:

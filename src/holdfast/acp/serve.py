@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.acp.initialize import INITIALIZE, Initialization
 from holdfast.acp.messages import SessionIdParams
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.trust import Trust
@@ -31,6 +32,11 @@ _GRACE_SECONDS = 2.0
 # updates/s).
 _SWITCH_SECONDS = 0.0002
 _ACP_FIELD_NAMES = {"session_id": "sessionId"}
+_ACP_HINTS = {
+    codes.BAD_ARGUMENT: "Correct the params that the message names, and send the request again.",
+    codes.CONNECTION_CLOSED: "If the message names a cause, correct it. Then send the request again.",
+}
+"""Instead of the hints of these codes, which are about calls of tools."""
 _MAX_ID_LENGTH = 256
 
 
@@ -177,8 +183,9 @@ def _import_classes() -> "tuple[type[SessionMethods], Any]":
 def editor_error(error: HoldfastError, request: Request) -> HoldfastError:
     """Return the error with ACP's field names, a hint, and the id of the requested session."""
     details = {_ACP_FIELD_NAMES.get(key, key): value for key, value in error.details.items()}
+    hint = _ACP_HINTS.get(error.code, error.hint)
     return HoldfastError(
-        error.code, error.message, **{"hint": error.hint, **_requested_session(request), **details}
+        error.code, error.message, **{"hint": hint, **_requested_session(request), **details}
     )
 
 

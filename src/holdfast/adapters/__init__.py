@@ -1,5 +1,6 @@
 """The tools of a session, for other libraries. Each function imports its library when it is called.
 
+An agent that answers in a session gives the context of its turn instead of the session: its calls belong to the turn.
 Calls go through the session: its permission policy applies, and its events and the audit record them like any other call.
 """
 
@@ -8,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from holdfast.agent.agent import TurnContext
 from holdfast.model import codes
 from holdfast.model.async_block import AsyncBlock
 from holdfast.model.errors import HoldfastError
 from holdfast.model.parse_text import bad_type
 from holdfast.session.session import Session
+from holdfast.session.turn_context import SessionTurnContext
 
 if TYPE_CHECKING:
     from agents import FunctionTool
@@ -24,22 +27,26 @@ if TYPE_CHECKING:
 __all__ = ["client_session", "langchain_tools", "openai_agents_tools", "pydantic_ai_toolset"]
 
 
-def pydantic_ai_toolset(session: Session, *, tools: Sequence[str] | None = None) -> "SessionToolset[Any]":
+def pydantic_ai_toolset(
+    session: Session | TurnContext, *, tools: Sequence[str] | None = None
+) -> "SessionToolset[Any]":
     """A pydantic-ai toolset: `Agent(model, toolsets=[pydantic_ai_toolset(session)])`.
 
     `tools` are patterns such as `counter.add` or `files.*`; by default, all tools of the session. The tools are listed again
     at every step, so servers that start or change are noticed.
     """
-    _check_session(session)
+    _check_source(session)
     with _needs("pydantic-ai-slim"):
         from holdfast.adapters.pydantic_ai import SessionToolset
 
     return SessionToolset(session, tools)
 
 
-async def langchain_tools(session: Session, *, tools: Sequence[str] | None = None) -> "list[BaseTool]":
+async def langchain_tools(
+    session: Session | TurnContext, *, tools: Sequence[str] | None = None
+) -> "list[BaseTool]":
     """The session's tools for LangChain and LangGraph: async tools, whose messages have the `ToolResult` as artifact."""
-    _check_session(session)
+    _check_source(session)
     with _needs("langchain-core"):
         from holdfast.adapters.langchain import make_tools
 
@@ -47,10 +54,10 @@ async def langchain_tools(session: Session, *, tools: Sequence[str] | None = Non
 
 
 async def openai_agents_tools(
-    session: Session, *, tools: Sequence[str] | None = None
+    session: Session | TurnContext, *, tools: Sequence[str] | None = None
 ) -> "list[FunctionTool]":
     """The session's tools for the OpenAI Agents SDK, to be passed as `tools` of an `Agent`."""
-    _check_session(session)
+    _check_source(session)
     with _needs("openai-agents"):
         from holdfast.adapters.openai_agents import make_tools
 
@@ -64,6 +71,12 @@ def client_session(session: Session, server: str) -> "ClientSessionAdapter":
         from holdfast.adapters.mcp_session import ClientSessionAdapter
 
     return ClientSessionAdapter(session, server)
+
+
+def _check_source(session: object) -> None:
+    """Raise unless it is a session of the async host, or a turn of one."""
+    if not isinstance(session, SessionTurnContext):
+        _check_session(session)
 
 
 def _check_session(session: object) -> None:

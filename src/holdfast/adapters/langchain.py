@@ -7,15 +7,14 @@ from typing import Any, Literal
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
-from holdfast.adapters.offered_tools import OfferedTools, result_text
+from holdfast.adapters.offered_tools import OfferedTools, ToolSource, result_text
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.session.session import Session
 
 
-async def make_tools(session: Session, tools: Sequence[str] | None) -> list[BaseTool]:
+async def make_tools(session: ToolSource, tools: Sequence[str] | None) -> list[BaseTool]:
     """Make an async tool for each of the session's tools that match `tools`. A failed call becomes a message with the status `error`."""
     return [SessionTool(session, tool) for tool in await OfferedTools(session, tools).list()]
 
@@ -25,10 +24,10 @@ class SessionTool(BaseTool):
 
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
-    _session: Session = PrivateAttr()
+    _session: ToolSource = PrivateAttr()
     _tool: CatalogTool = PrivateAttr()
 
-    def __init__(self, session: Session, tool: CatalogTool) -> None:
+    def __init__(self, session: ToolSource, tool: CatalogTool) -> None:
         super().__init__(
             name=tool.model_name,
             description=tool.description or tool.name,

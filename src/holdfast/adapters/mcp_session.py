@@ -22,8 +22,8 @@ ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 class ClientSessionAdapter:
     """For code that expects a `ClientSession`. The Holdfast session owns the connection to the server.
 
-    If a call is refused or fails, `call_tool` returns a result with `is_error`. The other methods raise the SDK's `MCPError`. Methods of a
-    `ClientSession` that are not defined here are not supported.
+    If a call is refused or fails, `call_tool` returns a result with `is_error`. All other errors are the SDK's `MCPError`, also those of a
+    closed session. Methods of a `ClientSession` that are not defined here are not supported.
     """
 
     def __init__(self, session: Session, server: str) -> None:
@@ -41,8 +41,8 @@ class ClientSessionAdapter:
 
     async def initialize(self) -> types.InitializeResult:
         """Wait until the session's servers are ready; return what this one reported about itself. The host has done the handshake."""
-        await self._session.wait_ready()
         with _as_sdk_errors():
+            await self._session.wait_ready()
             info = await self._session.server_info(self._server)
         server: JsonObject = {"name": info.server.name, "version": info.server.version}
         self.initialize_result = types.InitializeResult.model_validate(
@@ -83,8 +83,11 @@ class ClientSessionAdapter:
         self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListToolsResult:
         """The server's tools that the session may call, on one page."""
-        tools = [tool for tool in await self._session.tools() if tool.server.name == self._server]
-        return types.ListToolsResult(tools=[_describe(tool) for tool in tools])
+        with _as_sdk_errors():
+            offered = await self._session.tools()
+        return types.ListToolsResult(
+            tools=[_describe(tool) for tool in offered if tool.server.name == self._server]
+        )
 
     async def call_tool(
         self,
@@ -101,13 +104,14 @@ class ClientSessionAdapter:
             if isinstance(read_timeout_seconds, timedelta)
             else read_timeout_seconds
         )
-        result = await self._session.call(
-            f"{self._server}.{name}",
-            arguments,
-            timeout=seconds,
-            on_progress=None if progress_callback is None else _progress(progress_callback),
-            meta=None if meta is None else dict(meta),
-        )
+        with _as_sdk_errors():
+            result = await self._session.call(
+                f"{self._server}.{name}",
+                arguments,
+                timeout=seconds,
+                on_progress=None if progress_callback is None else _progress(progress_callback),
+                meta=None if meta is None else dict(meta),
+            )
         members: JsonObject = {"content": [*result.content], "isError": not result.ok}
         if result.data is not None:
             members["structuredContent"] = result.data

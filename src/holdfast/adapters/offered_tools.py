@@ -1,7 +1,9 @@
 """Which of a session's tools an adapter offers, and what a model is shown of a result."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
 
+from holdfast.agent.agent import TurnContext
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
@@ -10,11 +12,14 @@ from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.session.session import Session
 from holdfast.session.unmatched_patterns import UnmatchedPatterns
 
+ToolSource: TypeAlias = Session | TurnContext
+"""A session; or one of its turns, for an agent that answers in it."""
+
 
 class OfferedTools:
     """The tools of a session that match one of the patterns. The log warns once about a pattern that matches none."""
 
-    def __init__(self, session: Session, tools: Sequence[str] | None) -> None:
+    def __init__(self, session: ToolSource, tools: Sequence[str] | None) -> None:
         self._session = session
         self._patterns = _parse_patterns(tools)
         self._unmatched = UnmatchedPatterns(self._patterns or ())
@@ -24,7 +29,7 @@ class OfferedTools:
         offered, patterns = await self._session.tools(), self._patterns
         if patterns is None:
             return [*offered]
-        listed = self._session.listed_names
+        listed = _listed_names(self._session)
         names: dict[str, list[str]] = {}
         for tool in offered:
             names.setdefault(tool.server.name, []).append(tool.definition.name)
@@ -36,6 +41,14 @@ class OfferedTools:
             for tool in offered
             if any(pattern.matches(tool.server.name, tool.definition.name) for pattern in patterns)
         ]
+
+
+def _listed_names(session: ToolSource) -> Mapping[str, Collection[str] | None]:
+    """The names of the tools that each server has listed; None if they are not known yet."""
+    if isinstance(session, Session):
+        return session.listed_names
+    status = session.server_status()
+    return {**dict.fromkeys(status.available, ()), **dict.fromkeys(status.starting)}
 
 
 def _parse_patterns(tools: Sequence[str] | None) -> tuple[ToolPattern, ...] | None:

@@ -8,15 +8,14 @@ from agents import FunctionTool
 from agents.tool import ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
-from holdfast.adapters.offered_tools import OfferedTools, result_text
+from holdfast.adapters.offered_tools import OfferedTools, ToolSource, result_text
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.session.session import Session
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
 
-async def make_tools(session: Session, tools: Sequence[str] | None) -> list[FunctionTool]:
+async def make_tools(session: ToolSource, tools: Sequence[str] | None) -> list[FunctionTool]:
     """Make a function tool for each of the session's tools that match `tools`. A failure is a result that the model reads."""
     return [
         FunctionTool(
@@ -30,7 +29,7 @@ async def make_tools(session: Session, tools: Sequence[str] | None) -> list[Func
     ]
 
 
-def _caller(session: Session, tool: CatalogTool) -> Callable[[ToolContext[Any], str], Awaitable[Any]]:
+def _caller(session: ToolSource, tool: CatalogTool) -> Callable[[ToolContext[Any], str], Awaitable[Any]]:
     """The function that calls this tool with arguments as JSON text."""
 
     async def call(context: ToolContext[Any], arguments: str) -> Any:

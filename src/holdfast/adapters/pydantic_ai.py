@@ -8,10 +8,9 @@ from pydantic_ai.tools import AgentDepsT, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from holdfast.adapters.offered_tools import OfferedTools, result_text
+from holdfast.adapters.offered_tools import OfferedTools, ToolSource, result_text
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.session.session import Session
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
 _MAX_RETRIES = 3  # after invalid arguments
@@ -20,7 +19,7 @@ _MAX_RETRIES = 3  # after invalid arguments
 class SessionToolset(AbstractToolset[AgentDepsT]):
     """The tools of a session. The session checks arguments and permission, and records every call."""
 
-    def __init__(self, session: Session, tools: Sequence[str] | None = None) -> None:
+    def __init__(self, session: ToolSource, tools: Sequence[str] | None = None) -> None:
         self._session = session
         self._tools = OfferedTools(session, tools)
 

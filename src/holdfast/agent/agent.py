@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from holdfast.agent.model.budget import Budget
@@ -36,7 +36,9 @@ class ServerStatus:
     available: tuple[str, ...] = ()
     starting: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    """The available servers whose process or connection has ended. The next call to such a server starts it again."""
+    """The available servers whose process or connection has ended. The next call starts them again, except `restart_delays`."""
+    restart_delays: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The servers that keep failing and are not started yet, and what a call to them would be answered."""
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[SessionWarning, ...] = ()
     awaiting_approval: Mapping[str, tuple[str, ...]]
@@ -69,7 +71,7 @@ class TurnContext(Protocol):
 
     @property
     def sender(self) -> str:
-        """The id of the session that started the turn with a message; empty if the user started it with a prompt.
+        """The id of the session that started the turn with a message; empty if the user did with a prompt, and for a sub-agent.
 
         If there is a sender, the prompt is the text of another agent, not of the user.
         """

@@ -33,7 +33,7 @@ COMMANDS = (
     Command(name="help", description="List the commands"),
 )
 COMMAND_NAMES = frozenset(f"/{command.name}" for command in COMMANDS)
-"""The names with the slash. A prompt that begins with one of them is never sent to a model."""
+"""The names with the slash. A prompt of the user that begins with one of them is not sent to a model."""
 _LINE_LENGTH = 80
 _COLUMN = 35  # where the descriptions begin
 

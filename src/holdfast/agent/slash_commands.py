@@ -1,6 +1,6 @@
 """The agent that runs slash commands, with which the user lists and calls tools.
 
-It is the agent of a session without a model. In a session with a model, `ModelAgent` uses it for prompts that begin with a command.
+`ModelAgent` uses it for prompts that begin with a command, and for all prompts if the session has no model.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
 
 
 async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
-    name, *given = command.argument.split(maxsplit=1)[:2] or [""]
+    name, given = await _split_call(command.argument, turn)
     if not name:
         return _report(turn, "/call needs a tool: /call server.tool {json}. /tools lists the tools.")
     if command.is_unclosed:
@@ -137,7 +137,7 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
             f"The JSON for {name} is incomplete: {describe_unclosed(command.argument)} is not closed. Nothing was called;"
             " complete the JSON and send it again.",
         )
-    text = "".join(given or "{}")
+    text = given or "{}"
     try:
         arguments = decode_strict(text.encode(), dict[str, Any], DEFAULT_LIMITS)
     except (StrictJsonError, UnicodeEncodeError) as error:
@@ -154,6 +154,17 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
     is_large = result.exceeds(_MAX_ON_LOOP)
     log_hint = await _log_hint(turn, name) if result.code == codes.INTERNAL_ERROR.name else ""
     return await _run_in_thread_if_large(turn, _format_result, name, result, log_hint, is_large=is_large)
+
+
+async def _split_call(argument: str, turn: TurnContext) -> tuple[str, str]:
+    """The name of the tool in the argument of `/call`, and its arguments. The name of a server may contain spaces."""
+    name, *rest = argument.split(maxsplit=1) or [""]
+    given = "".join(rest)
+    if given and not given.startswith("{"):
+        names = [tool.name for tool in await turn.tools() if f"{argument} ".startswith(f"{tool.name} ")]
+        name = max(names, key=len, default=name)
+        given = argument.removeprefix(name).strip()
+    return name, given
 
 
 def _report(turn: TurnContext, message: str) -> str:
@@ -273,7 +284,7 @@ def _hint(result: ToolResult) -> str:
 
 
 def read_envelope(result: ToolResult) -> JsonObject | None:
-    """Return the envelope of a call that failed, from the content or from `_meta`; None if the result has no envelope."""
+    """Return the envelope of a call that failed, from the content or from `_meta`; None if it succeeded, or has no envelope."""
     if result.ok:
         return None
     in_meta = result.result.meta.get(ENVELOPE_KEY)
@@ -407,11 +418,19 @@ def _list_servers(turn: TurnContext) -> str:
 def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
     status = turn.server_status()
     for name in status.available:
-        yield name, "ended; the next call starts it again" if name in status.ended else "available"
+        if name in status.restart_delays:
+            yield (
+                name,
+                f"keeps failing, so its restart is delayed; /why {display_name(name)} shows the reason",
+            )
+        else:
+            yield name, "ended; the next call starts it again" if name in status.ended else "available"
     yield from ((name, "starting") for name in status.starting)
     for refusal in status.refusals:
         why = f"/why {display_name(refusal.server)}"
-        yield refusal.server, f"refused; {why} shows the reason"
+        has_namesake = refusal.server in (*status.available, *status.starting)
+        refused = "another server with this name was refused" if has_namesake else "refused"
+        yield refusal.server, f"{refused}; {why} shows the reason"
     for name, unapproved in status.awaiting_approval.items():
         yield (
             name,
@@ -431,6 +450,12 @@ async def _explain_server(turn: TurnContext, server: str) -> str:
         )
     if server in status.without_hints:
         lines.append(describe_hints_awaiting_approval(server))
+    if delay := status.restart_delays.get(server):
+        lines.append(delay)
+    elif server in status.ended:
+        lines.append(
+            f"{server} has ended; the next call starts it again. /logs {server} shows what it has written."
+        )
     known = server in (*status.available, *status.starting)
     if not known and await turn.was_added_later(server):
         since = "approved or corrected" if lines else "added"

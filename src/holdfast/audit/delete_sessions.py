@@ -1,6 +1,7 @@
 """Deletes one session, or all that were not used for a long time. Their audit records are kept."""
 
 import asyncio
+import logging
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,6 +14,8 @@ from holdfast.model.ids import SessionId
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import Hold, SessionChange, StoredSession
+
+log = logging.getLogger(__name__)
 
 # The title of a large session while it is being deleted.
 _PARTLY_DELETED = "(partly deleted)"
@@ -67,14 +70,20 @@ async def find_unused(store: Store, age: timedelta) -> list[StoredSession]:
 
 
 async def delete_unused(store: Store, audit: Audit, age: timedelta) -> list[SessionId]:
-    """Delete the sessions that were last used more than `age` ago. Return the ids of the deleted sessions."""
+    """Delete the sessions that were last used more than `age` ago. Return the ids of the deleted sessions.
+
+    Sessions with damaged events are kept, because their interrupted calls cannot be recorded.
+    """
     deleted: list[SessionId] = []
     reason = f"It was last used more than {age.days} days ago."
     for stored in await find_unused(store, age):
         try:
             await delete_session(store, audit, stored.context.session_id, reason=reason)
         except HoldfastError as error:
-            if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted elsewhere
+            if error.code is codes.STORE_CORRUPT:
+                extra = {"session": stored.context.session_id, "reason": error.message}
+                log.warning("damaged session not deleted", extra=extra)
+            elif error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted elsewhere
                 raise
         else:
             deleted.append(stored.context.session_id)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.builtin.self_limited_tools import SELF_LIMITED_SECONDS
+from holdfast.builtin.shell.environment import without_keys_and_tokens
 from holdfast.connect.in_process import MakeService
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
@@ -21,11 +22,7 @@ from holdfast.model.tool_pattern import parse_tool_pattern
 from holdfast.model.trust import Trust
 from holdfast.resolve.inputs import BuiltinServer
 from holdfast.resolve.protected_paths import paths_closed_to_tools, paths_hidden_from_sandboxes
-from holdfast.resolve.server_environment import (
-    confined_environment,
-    direct_environment,
-    without_keys_and_tokens,
-)
+from holdfast.resolve.server_environment import confined_environment, direct_environment
 from holdfast.resolve.unconfined_paths import UnconfinedPathFinder
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.settings import Settings

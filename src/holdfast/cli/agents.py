@@ -124,7 +124,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
         await host.agent_definitions.approve(found, by=user_name())
         approved = await host.agent_definitions.find(name, folder)
         if approved is not None and approved.problem:
-            print_line(f"Approved, but it cannot be used: {approved.problem}.")
+            print_line(f"Approved, but it cannot be used: {approved.problem}")
             return
         print_line(f"Approved. Start it with: {shlex.join(('holdfast', 'chat', '--agent', name))}")
 

@@ -1,6 +1,9 @@
 """`holdfast dev`: try a server while you write it."""
 
 import asyncio
+import re
+import shlex
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +54,9 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
     from holdfast.resolve.protected_paths import paths_closed_to_tools
 
     script = _find_script(command)
-    name = "server" if script is None else script.stem
+    _check_program(command[0])
+    # Spaces would end the name of a tool in `/call`.
+    name = "server" if script is None else re.sub(r"[^\w.-]+", "_", script.stem)
     argv = [sys.executable, *command] if command[0].endswith(".py") else [*command]
     entry: ServerConfig = {"trust_level": "sandboxed"}  # sandboxed sessions may use it, too
     if script is None:  # a command such as `python -m shop` finds its code in the folder where it is typed
@@ -93,3 +98,23 @@ def _find_script(command: tuple[str, ...]) -> Path | None:
         )
     found = (Path(word) for word in command)
     return next((path.resolve() for path in found if path.suffix and path.is_file()), None)
+
+
+def _check_program(program: str) -> None:
+    """Raise if the first word of the command is neither a Python file nor a program: the prompt would be without a server."""
+    if program.endswith(".py") or shutil.which(program):
+        return
+    if re.match(r"https?://", program, re.IGNORECASE):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"{program} is the URL of a server that runs already; `holdfast dev` starts a server.",
+            hint=f"To see its tools: holdfast probe {shlex.quote(program)}. To call them: holdfast servers add NAME --url {shlex.quote(program)}, "
+            "then holdfast chat.",
+        )
+    problem = f"There is no program {program!r}."
+    if Path(program).is_file():
+        problem = f"{program!r} is not a program that can be started."
+    hint = "Give the path of your server's Python file, or the command that starts it after `--`."
+    if Path(f"{program}.py").is_file():
+        hint = f"Did you mean {program}.py? {hint}"
+    raise HoldfastError(codes.BAD_ARGUMENT, problem, hint=hint)

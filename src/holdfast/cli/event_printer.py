@@ -202,6 +202,11 @@ class EventPrinter:
             self._status = shown
             self._write_raw(f"{_DIM}{shown}{_RESET}")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody reads the output any more."""
+        return self._is_closed
+
     def clear_status(self) -> None:
         """Remove the status line."""
         if self._status:

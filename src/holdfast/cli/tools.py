@@ -161,13 +161,11 @@ def _print(listed: _SessionTools, server: str | None, options: SessionOptions) -
 
 
 def _describe_access(tool: CatalogTool, rules: PermissionRules) -> str:
-    """The rule that decides about the tool. Without a rule: that the tool only reads, or that the mode decides."""
+    """The rule that decides about the tool. Without a rule: that the tool only reads, that no mode allows it, or that the mode decides."""
     decision = decide(tool, Mode.ASK, rules)
-    return (
-        decision.summary
-        if decision.rule is not None or decision.access is Access.ALLOWED
-        else DECIDED_BY_MODE
-    )
+    # In the mode `ask`, the mode refuses a tool only if the limit of a workspace or a token is lower.
+    is_mode_decisive = decision.rule is None and decision.access is Access.MUST_ASK
+    return DECIDED_BY_MODE if is_mode_decisive else decision.summary
 
 
 def _access_to_json(tool: CatalogTool, rules: PermissionRules) -> dict[str, object]:

@@ -148,9 +148,10 @@ class Admission:
             policy = replace(policy, builtins=builtins)
         return loaded, replace(policy, restrictions=(*policy.restrictions, *_restrictions(options)))
 
-    def describe_missing_builtin(self, tool: str, context: SessionContext) -> str:
+    def describe_missing_builtin(self, tool: str, plan: "SessionPlan") -> str:
         """How a session gets the built-in server of this tool; empty if the tool is not of a built-in server."""
-        return describe_missing_builtin(self._inputs.builtins, tool, context)
+        only_these = plan.options.only_these
+        return describe_missing_builtin(self._inputs.builtins, tool, plan.context, only_these=only_these)
 
     async def resolve(
         self, loaded: LoadedEntries, policy: ResolvePolicy, context: SessionContext
@@ -183,11 +184,8 @@ class Admission:
     ) -> tuple[SessionContext, Workspace | None, Workspace | None, tuple[SessionWarning, ...]]:
         """The context, the session's workspace, the workspace of its folder if that is another one (it can only restrict), and warnings."""
         cwd = Path(options.cwd)
-        if not cwd.is_absolute() or not cwd.is_dir():
-            advice = "Give its absolute path."
-            if "~" in cwd.parts:
-                advice = "`~` is not replaced: give Path(…).expanduser()."
-            raise HoldfastError(codes.BAD_ARGUMENT, f"{str(cwd)!r} is not an existing folder. {advice}")
+        if why := _why_no_folder(cwd):
+            raise HoldfastError(codes.BAD_ARGUMENT, why)
         folder = resolve_path("cwd", str(cwd))
         roots = (folder, *(resolve_path("roots", str(Path(root).absolute())) for root in options.roots))
         check_total_length(roots)
@@ -271,6 +269,22 @@ class Admission:
             return self._environ_masks
         question_mask = Mask.of([*own, *self._environ_secrets])
         return question_mask.plus(Mask.of(from_others)), question_mask.without_obtained()
+
+
+def _why_no_folder(cwd: Path) -> str:
+    """Why this cannot be the folder of a session; empty if it can."""
+    if cwd.is_absolute() and cwd.is_dir():
+        return ""
+    shown = repr(str(cwd))
+    if "~" in cwd.parts:
+        return f"{shown} is not an existing folder. `~` is not replaced: give Path(…).expanduser()."
+    if cwd == Path():
+        return "A new session needs a folder. Give its absolute path as `cwd`."
+    if not cwd.is_absolute():
+        return f"{shown} is not an absolute path. Give the absolute path of a folder."
+    if cwd.exists():
+        return f"{shown} is not a folder. Give the absolute path of a folder."
+    return f"{shown} is not an existing folder. Give its absolute path."
 
 
 def _restrictions(options: OpenOptions) -> tuple[Restriction, ...]:

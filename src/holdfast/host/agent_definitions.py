@@ -16,7 +16,12 @@ from holdfast.model import codes
 from holdfast.model.agent_definition import MAX_BYTES, NAME, AgentDefinition, parse_definition
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
-from holdfast.model.untrusted_file import UnusableFileError, read_own_file, read_project_file
+from holdfast.model.untrusted_file import (
+    SharedFileError,
+    UnusableFileError,
+    read_own_file,
+    read_project_file,
+)
 from holdfast.model.visible_text import strip_invisible
 from holdfast.session.project_instructions import FILE as INSTRUCTIONS_FILE
 from holdfast.session.project_instructions import instructions_prefix
@@ -43,6 +48,7 @@ class AgentFile:
     problem: str = ""
     """Why the definition cannot be used; empty if it can."""
     is_approved: bool = True
+    """Whether it may be used without an answer of the user. Always true for the user's own file."""
 
 
 class AgentDefinitions:
@@ -74,7 +80,9 @@ class AgentDefinitions:
             )
         if agent_file.definition is None:
             raise HoldfastError(
-                codes.UNKNOWN_AGENT, f"The agent {name!r} cannot be used: {agent_file.problem}."
+                codes.UNKNOWN_AGENT,
+                # Without a full stop: the problem may end with a command to copy.
+                f"The agent {name!r} cannot be used: {agent_file.problem}",
             )
         return agent_file.definition
 
@@ -171,6 +179,8 @@ def _read(name: str, folder: str, inner: str) -> AgentFile | None:
         return None
     except UnicodeDecodeError:
         return replace(agent_file, problem="it is not UTF-8 text")
+    except SharedFileError as error:
+        return replace(agent_file, problem=f"it is not read: {error.strerror}")
     except OSError as error:
         is_unusable = is_project and isinstance(error, UnusableFileError)
         why = (

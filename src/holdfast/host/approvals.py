@@ -251,7 +251,7 @@ class Approvals:
         return resolution.refuse_if(lambda spec: reasons.get(spec.name), stage=Stage.ADMIT)
 
     async def describe_program_change(self, entry: ServerEntry, program: Program) -> str:
-        """How the program differs from the one that was approved last; empty if none was."""
+        """How the program differs from the one that was approved last; empty if none was, or if it does not differ."""
         key = entry.origin, entry.name
         approved, ended_by = await self._store.read(
             lambda tx: (read_approved_program(tx, *key, entry.digest), read_ended_edits(tx, *key))

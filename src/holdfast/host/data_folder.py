@@ -3,21 +3,23 @@
 Its keys, approvals and workspaces decide what sessions may do.
 """
 
-import os
 import shlex
 import stat
 from pathlib import Path
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.untrusted_file import is_writable_by_others
+from holdfast.model.untrusted_file import belongs_to_other_user, is_writable_by_others
 
 DATABASE_FILE = "holdfast.db"
 KEYS_FOLDER = "keys"
 
 
 def check_data_folder(data_dir: Path) -> None:
-    """Raise if the data folder is not a folder, or if another user could change or replace it. It may be missing."""
+    """Raise if the data folder is not a folder, if another user can change it, or if every user can replace it. It may be missing.
+
+    The owners of the folders above it are trusted, and groups that can write to these.
+    """
     existing = next((part for part in (data_dir, *data_dir.parents) if part.exists()), None)
     if existing is not None and not existing.is_dir():
         raise _unusable(
@@ -35,7 +37,7 @@ def check_data_folder(data_dir: Path) -> None:
             f"Other users can change the data folder '{real}' (its mode is {mode}).",
             f"Run: {shlex.join(['chmod', 'go-w', str(real)])}",
         )
-    if os.geteuid() and status.st_uid not in (0, os.geteuid()):
+    if belongs_to_other_user(status):
         raise _unusable(
             f"The data folder '{real}' belongs to another user.", "Set `data_dir` to a folder of your own."
         )
@@ -44,7 +46,7 @@ def check_data_folder(data_dir: Path) -> None:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise _unusable(
                 f"Other users can replace the data folder '{real}': they can write to '{parent}'.",
-                f"Run: {shlex.join(['chmod', 'o-w', str(parent)])}, or set `data_dir` to another folder.",
+                f"Set `data_dir` to another folder, or run: {shlex.join(['chmod', 'o-w', str(parent)])}",
             )
 
 

@@ -1,6 +1,5 @@
 """The host: opens, finds and closes sessions."""
 
-import asyncio
 import inspect
 import logging
 import os
@@ -9,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Never, Self, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Never, NoReturn, Self, Unpack, cast
 
 from holdfast import settings as settings_module
 from holdfast.agent.agent import Agent
@@ -43,7 +42,7 @@ from holdfast.host.packages import FetchedPackage, Packages
 from holdfast.host.server_config import ServerConfigs, parse_servers
 from holdfast.model import codes
 from holdfast.model.async_block import async_block
-from holdfast.model.check_loop import check_loop, running_loop
+from holdfast.model.check_loop import OwnLoop, running_loop
 from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_USAGE = "async with Host(…) as host:"
 _MAX_ID_LENGTH = 256
 _MAX_LOGGED_REFUSALS = 1000  # the same refusal is logged once for all sessions
 _NO_SESSION = SessionContext(session_id=SessionId(""), trust_level=Trust.SANDBOXED)
@@ -103,6 +103,12 @@ class Host:
             raise unknown_option("Host", next(iter(unknown)), known)
         if settings is not None and not isinstance(cast("object", settings), Settings):
             raise bad_type("settings", "what holdfast.settings.load() returns", settings)
+        if store is not None and not isinstance(cast("object", store), Store):
+            raise bad_type("store", "an open store (async with open_store(…) as store)", store)
+        if connect_options is not None and not isinstance(cast("object", connect_options), ConnectOptions):
+            raise bad_type("connect_options", "ConnectOptions(…)", connect_options)
+        if tracer_provider is not None and not hasattr(cast("object", tracer_provider), "get_tracer"):
+            raise bad_type("tracer_provider", "a TracerProvider of OpenTelemetry", tracer_provider)
         self.settings = settings or settings_module.load()
         self.registry = Registry(self.settings.data_dir / WORKSPACES_FOLDER)
         self._app_servers = parse_servers(servers or {})
@@ -115,7 +121,7 @@ class Host:
         self._composed: HostParts | None = None
         self._stack = AsyncExitStack()
         self._state: Literal["new", "open", "closed"] = "new"
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._own_loop: OwnLoop | None = None
 
     def __repr__(self) -> str:
         return f"<Host {self._state}, data in {self.settings.data_dir}>"
@@ -139,15 +145,29 @@ class Host:
             self._composed = await compose(config, stack)
             self._stack = stack.pop_all()
         self._state = "open"
-        self._loop = running_loop()
+        self._own_loop = OwnLoop()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        check_loop("host", self._loop)
+        if self._own_loop is not None:
+            if self._own_loop.is_parent:
+                return  # the process that opened the host closes it
+            self._own_loop.check("host")
         self._state = "closed"
         await self._stack.aclose()
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(f"A Host cannot be awaited. Write: {_USAGE}")
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(f"A Host is async. Write: {_USAGE} Without async: from holdfast.sync import Host")
+
+        def __exit__(self, *error: object) -> None:
+            """Never called. Python looks it up before it calls `__enter__`."""
 
     # Parts
 
@@ -195,7 +215,8 @@ class Host:
         elif self._state == "closed":
             why = "Its `async with` block has ended. Make another Host."
         else:
-            check_loop("host", self._loop)
+            assert self._own_loop is not None
+            self._own_loop.check("host")
             return
         raise HoldfastError(codes.HOST_NOT_OPEN, f"The host is not open. {why}")
 

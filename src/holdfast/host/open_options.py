@@ -35,7 +35,7 @@ OnEvent: TypeAlias = Callable[[StoredEvent], Awaitable[object] | object]
 class SessionOptions(TypedDict, total=False):
     """The options of `host.session`, `host.run` and, except for `title`, `tags` and `keep`, of `host.reopen`. All are optional.
 
-    None stands for the default.
+    None stands for the default, except for `only_these` and `keep`, which must be True or False.
     """
 
     cwd: str | Path | None
@@ -54,11 +54,11 @@ class SessionOptions(TypedDict, total=False):
     user_id: str | None
     """The user that the session belongs to. Servers learn it, and other users cannot open the session."""
     title: str | None
-    """By default, the beginning of the first prompt."""
+    """By default, the beginning of the first prompt; commands other than `/call` do not count."""
     tags: Sequence[str] | None
     """Words to find the session by."""
     permission: Mode | Literal["auto", "ask", "read-only"] | None
-    """What the session does with calls that may change something. `auto`, the default, makes them."""
+    """What the session does with calls that may change something. `auto`, the default, makes them. Rules come first."""
     keep: bool
     """Whether the session and its events are stored. By default they are. The audit records every call in either case."""
     model: str | None
@@ -189,7 +189,7 @@ def parse_options(given: SessionOptions) -> OpenOptions:
 
 
 def _without_none(given: SessionOptions) -> SessionOptions:
-    """The options that are given: None stands for the default. A flag must be True or False."""
+    """The options without those that are None, except for the flags, for which None is an error."""
     kept = {
         name: value for name, value in given.items() if value is not None or name in ("keep", "only_these")
     }

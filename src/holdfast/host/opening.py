@@ -235,7 +235,7 @@ class Opener:
                 kept_toolboxes = given.kept_toolboxes | (
                     self.app_servers.kept_toolboxes - given.entries.keys()
                 )
-                earlier_use = replace(earlier_use, used_servers=earlier_use.used_servers - kept_toolboxes)
+                earlier_use = replace(earlier_use, lost_servers=earlier_use.lost_servers - kept_toolboxes)
         except BaseException:
             await run_to_completion(storage.store.release(hold))
             raise
@@ -361,11 +361,11 @@ class Opener:
                 mask_secret_files=self.secret_files.register_changed,
                 stage_seconds=plan.timer.seconds,
                 tracer=self.tracer,
-                describe_missing=lambda tool: plan.admission.describe_missing_builtin(tool, context),
+                describe_missing=lambda tool: plan.admission.describe_missing_builtin(tool, plan),
             )
             _check_parent(plan)
             services = {**self.app_servers.services, **plan.options.app_servers.services}
-            scope = Scope(context, used_before=earlier_use.used_servers, services=services)
+            scope = Scope(context, used_before=earlier_use.lost_servers, services=services)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             scope.is_stored = plan.options.keep
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
@@ -375,7 +375,7 @@ class Opener:
 class _EarlierUse:
     """What a session used before it was opened again."""
 
-    used_servers: frozenset[str] = frozenset()
+    lost_servers: frozenset[str] = frozenset()
     """The servers whose state is lost."""
     stored_bytes: int = 0
 

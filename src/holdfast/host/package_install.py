@@ -48,7 +48,7 @@ def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ..
 
 
 def compile_command(command: PackageCommand, folder: str) -> tuple[str, ...]:
-    """The command that compiles the Python modules of an installed package; empty if there are none. Blocks.
+    """The command that compiles the Python modules of an installed package; empty if there is none, or no Python for it. Blocks.
 
     The package is read-only when it runs, so Python could not keep what it compiles, and would compile every module at every start. The
     command runs no code of the package: the interpreter is outside of the folder, and reads neither settings nor `.pth` files in it.
@@ -67,7 +67,7 @@ def compile_command(command: PackageCommand, folder: str) -> tuple[str, ...]:
 
 
 async def wait_for_installation(child: Child, folder: Path, *, package: str) -> tuple[int, str]:
-    """Wait for the end of the installation; end it if it takes too long, or too much space. Return its exit code and its last output."""
+    """Wait until a package is installed or compiled; end that if it takes too long, or too much space. Return the exit code and the last output."""
     reading = asyncio.gather(_read_all(child.stdout.fileno()), _read_all(child.stderr.fileno()))
     waiting = asyncio.ensure_future(child.wait())
     deadline = time.monotonic() + FETCH_SECONDS
@@ -94,14 +94,15 @@ async def wait_for_installation(child: Child, folder: Path, *, package: str) -> 
 def _too_large(package: str) -> HoldfastError:
     return HoldfastError(
         codes.SPAWN_FAILED,
-        f"{package} was not fetched: it is larger than {MAX_BYTES} bytes, has too many files, or folders that are nested too deeply."
+        f"{package} cannot be used: it is larger than {MAX_BYTES} bytes, has too many files, or folders that are nested too deeply."
         " Install it yourself, and write the path of its program as the server's command.",
     )
 
 
 def _too_slow(package: str) -> HoldfastError:
     return HoldfastError(
-        codes.SPAWN_FAILED, f"{package} was not fetched within {FETCH_SECONDS:g} seconds. Try again later."
+        codes.SPAWN_FAILED,
+        f"{package} was not fetched and compiled within {FETCH_SECONDS:g} seconds. Try again later.",
     )
 
 

@@ -36,7 +36,7 @@ class PackageRecord(msgspec.Struct, frozen=True):
     program: str
     """The path of the program to run, relative to the folder."""
     is_compiled: bool = False
-    """Whether its Python modules are compiled: not yet after the installation, or after an earlier version of Holdfast fetched it."""
+    """Whether its Python modules are compiled. False right after the installation, and in records of earlier versions of Holdfast."""
 
 
 def read_record(folder: Path) -> PackageRecord | None:

@@ -52,7 +52,7 @@ class ServerConfig(TypedDict, total=False):
     args: Sequence[str | Path]
     env: Mapping[str, str]
     cwd: str | Path
-    """The folder to start it in. By default, the session's folder if the command names a script, else an empty folder."""
+    """The folder to start it in. By default, an empty folder, or the session's folder for a command such as `./server` or `node server.js`."""
     url: str
     """The address of a remote server."""
     headers: Mapping[str, str]
@@ -100,7 +100,7 @@ _OTHER_NAMES = {
     "server_url": "url",
     "box": "toolbox",
 }
-"""Wrong keys, and the key that is meant: names that other libraries use, or names that are similar to a different key."""
+"""Wrong keys that other libraries use, and the key that is meant. The most similar key would be another one, or none."""
 _FILE_KEYS = ("mcpServers", "servers")
 """What contains the servers in the config files of MCP clients."""
 _EXAMPLE = '{"name": {"command": "…"}}'

@@ -4,14 +4,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import replace
 
 from holdfast.builtin.call_facts import CallFacts
 from holdfast.builtin.team.interface import NewChild, ReceivedMessage, SearchHit, SessionSummary
-from holdfast.host.delegation import TOO_DEEP_HINT, depth_of
+from holdfast.host.created_sessions import CreatedSessions
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.open_options import inherit_options
 from holdfast.host.opening import Opener
@@ -29,21 +26,8 @@ from holdfast.store.store import Store
 
 log = logging.getLogger(__name__)
 
-MAX_CREATED_SESSIONS = 10
-"""How many sessions that one session created may be open at the same time."""
-CREATION_SECONDS = 1.0
-"""The shortest time between two creations by one session."""
 _HOUR = 3600.0
 _LOOK_SECONDS = 1.0  # between two checks for messages that other processes stored
-
-
-@dataclass(slots=True)
-class _Children:
-    """The children of one session."""
-
-    count: int = 0
-    """How many are open or being opened."""
-    last_creation: float = -inf
 
 
 class HostTeam:
@@ -55,18 +39,17 @@ class HostTeam:
     def __init__(self, live: LiveSessions, store: Store, limits: AgentSettings) -> None:
         self._live = live
         self._store = store
-        self._max_depth = limits.max_depth
+        self._created = CreatedSessions(live, limits.max_depth)
         self._max_messages = limits.max_messages_per_hour
         self._sent: dict[str, deque[float]] = {}
-        """When the sessions of each workspace sent their messages of the last hour."""
-        self._children: dict[SessionId, _Children] = {}
+        """When the sessions of each workspace sent messages in the last hour, or tried to."""
 
     async def create_session(self, caller: SessionId, facts: CallFacts, child: NewChild) -> str:
         """Create a session in the caller's workspace, with at most its rights. Return its id."""
         parent = self._require_member(caller)
         if facts.agent:
             raise HoldfastError(codes.NOT_PERMITTED, "A sub-agent cannot create sessions.")
-        with self._reserve_child(parent) as keep_until_closed:
+        with self._created.reserve(parent) as keep_until_closed:
             outer = self._live.options_of(parent)
             options = replace(
                 inherit_options({"title": child.title}, parent, outer),
@@ -150,10 +133,7 @@ class HostTeam:
 
     def can_create(self, session: Session) -> bool:
         """Whether the session may create another one now. If not, its agent does not see the tool."""
-        children = self._children.get(session.context.session_id)
-        return depth_of(session) < self._max_depth and (
-            children is None or children.count < MAX_CREATED_SESSIONS
-        )
+        return self._created.is_allowed(session)
 
     async def watch(self) -> None:
         """Deliver the messages that other processes stored for sessions of this host, and those that were waiting."""
@@ -206,61 +186,6 @@ class HostTeam:
                 "This session belongs to no workspace, so it has no team. Open a session in a folder that was registered with `holdfast workspaces add PATH`.",
             )
         return session
-
-    @contextmanager
-    def _reserve_child(self, parent: Session) -> Iterator[Callable[[Session], None]]:
-        """Count one more child of the session, or raise if it has too many.
-
-        In the block, call the yielded function with the child. Then it counts until it is closed; otherwise only during the block.
-        """
-        if depth_of(parent) >= self._max_depth:
-            raise HoldfastError(
-                codes.TOO_MANY_CHILDREN,
-                f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this session is at that depth.",
-                hint=TOO_DEEP_HINT,
-            )
-        parent_id = parent.context.session_id
-        children = self._children.get(parent_id)
-        if children is None:
-            children = self._children[parent_id] = _Children()
-            parent.on_closed(lambda: self._forget_if_closed(parent_id))
-        now = time.monotonic()
-        if children.count >= MAX_CREATED_SESSIONS:
-            raise HoldfastError(
-                codes.TOO_MANY_CHILDREN,
-                f"This session has {MAX_CREATED_SESSIONS} open sessions that it created.",
-            )
-        if now - children.last_creation < CREATION_SECONDS:
-            raise HoldfastError(
-                codes.TOO_MANY_CHILDREN,
-                f"A session must wait {CREATION_SECONDS:g} s between two sessions that it creates.",
-            )
-        children.count += 1
-        children.last_creation = now
-        is_kept = False
-
-        def keep_until_closed(child: Session) -> None:
-            nonlocal is_kept
-            is_kept = True
-            child.on_closed(lambda: self._release_child(parent_id))
-
-        try:
-            yield keep_until_closed
-        finally:
-            if not is_kept:
-                self._release_child(parent_id)
-
-    def _release_child(self, parent: SessionId) -> None:
-        children = self._children.get(parent)
-        if children is not None:
-            children.count -= 1
-            self._forget_if_closed(parent)
-
-    def _forget_if_closed(self, parent: SessionId) -> None:
-        """Forget the children of a session when it and all of them are closed."""
-        children = self._children.get(parent)
-        if children is not None and not children.count and self._live.find(parent) is None:
-            del self._children[parent]
 
 
 def _visibility(context: SessionContext) -> Visibility:

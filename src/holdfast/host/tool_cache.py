@@ -19,7 +19,7 @@ _Key = tuple[str, str, str]
 class ToolCache:
     """The tools of the lazy servers of a host.
 
-    The tools of built-in servers are always known. Those of others are in memory or, if they are pinned, in the store.
+    The tools of the built-in server `stage` are always known. Those of others are in memory or, if they are pinned, in the store.
     """
 
     def __init__(self, approvals: Approvals) -> None:

@@ -159,8 +159,8 @@ def _budget(value: _Value) -> BudgetLimits:
     if not isinstance(value, dict):
         raise ValueError("its budget must be lines such as `tokens: 20000` below `budget:`")
     for name, number in value.items():
-        if name not in BUDGET_NAMES or not number.isdecimal() or not 0 < int(number) <= _MAX_NUMBER:
+        if name not in BUDGET_NAMES or not number.isdecimal() or not 0 < int(number[:20]) <= _MAX_NUMBER:
             raise ValueError(
-                f"its budget has {name[:40]!r}: use {', '.join(BUDGET_NAMES)}, each a whole number above 0"
+                f"its budget has {name[:40]!r}: use {', '.join(BUDGET_NAMES)}, each a whole number from 1 to {_MAX_NUMBER}"
             )
     return BudgetLimits(**{name: int(number) for name, number in value.items()})

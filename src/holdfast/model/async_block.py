@@ -16,11 +16,15 @@ class AsyncBlock(AbstractAsyncContextManager[T], Generic[T]):
     def __init__(self, manager: AbstractAsyncContextManager[T], usage: str) -> None:
         self._manager = manager
         self._usage = usage
+        self._was_entered = False
 
     def __repr__(self) -> str:
-        return f"<not open: {self._usage}>"
+        return f"<{'entered' if self._was_entered else 'not open'}: {self._usage}>"
 
     async def __aenter__(self) -> T:
+        if self._was_entered:
+            raise TypeError(f"This block can be entered once. Write again: {self._usage}")
+        self._was_entered = True
         return await self._manager.__aenter__()
 
     async def __aexit__(

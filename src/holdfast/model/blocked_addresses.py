@@ -83,7 +83,7 @@ def is_own_address(address: IpAddress) -> bool:
 
 
 def embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address to which a tunnel or translator would pass packets for this address."""
+    """The IPv4 address to which a tunnel or translator would pass packets for this address; None if there is none."""
     if address.teredo is not None:
         return address.teredo[1]
     if address.sixtofour is not None:
@@ -167,5 +167,5 @@ def _parse_numeric_ipv4(name: str) -> ipaddress.IPv4Address | None:
 
 
 def how_to_allow(host: str) -> str:
-    """The sentence that says how the user allows a private host, with the line to add."""
-    return f"To allow it, add this line to the settings, under [servers]: reachable = [{json.dumps(host)}]"
+    """The sentence that says how the user allows a private host, with the setting and the host."""
+    return f"To allow it, add it to this list in the settings, under [servers]: reachable = [{json.dumps(host)}]"

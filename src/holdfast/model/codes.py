@@ -74,7 +74,7 @@ METHOD_NOT_FOUND = _add(
     "METHOD_NOT_FOUND", 404, "Check the method's name, and what the other side supports.", rpc_code=-32601
 )
 BAD_ARGUMENT = _add(
-    "BAD_ARGUMENT", 400, "Correct the arguments in the message and call again.", rpc_code=-32602
+    "BAD_ARGUMENT", 400, "Correct the arguments that the message names, and call again.", rpc_code=-32602
 )
 INTERNAL_ERROR = _add(
     "INTERNAL_ERROR",
@@ -85,7 +85,7 @@ CANCELLED = _add("CANCELLED", 499, "The caller cancelled the request.", rpc_code
 TIMEOUT = _add(
     "TIMEOUT",
     504,
-    "It took too long: request less, or raise the time limit in the message.",
+    "It took too long: request less, or raise the time limit, if the message names one.",
     rpc_code=-32001,
     retryable=True,
 )
@@ -123,7 +123,7 @@ UNSUPPORTED_VERSION = _add(
 BAD_SETTINGS = _add(
     "BAD_SETTINGS",
     500,
-    "Correct the setting in the message; `holdfast settings path` prints the path of the settings file.",
+    "Correct the setting that the message names; `holdfast settings path` prints the path of the settings file.",
 )
 BAD_INSTALLATION = _add("BAD_INSTALLATION", 500, "Install Holdfast again, with all its dependencies.")
 BAD_TRUST = _add("BAD_TRUST", 400, 'Trust is "direct" or "sandboxed".', rpc_code=-32602)
@@ -138,7 +138,7 @@ NO_CONTEXT = _add("NO_CONTEXT", 403, "Call from inside a session.")
 
 # The store
 UNKNOWN_SESSION = _add(
-    "UNKNOWN_SESSION", 404, "`holdfast sessions list` shows all sessions.", rpc_code=-32002
+    "UNKNOWN_SESSION", 404, "`holdfast sessions list --all` shows all sessions.", rpc_code=-32002
 )
 SESSION_EXISTS = _add(
     "SESSION_EXISTS", 409, "Use a new session id; an id can be used only once.", rpc_code=-32602
@@ -238,7 +238,9 @@ BAD_WORKSPACE_FILE = _add(
 # Models
 NO_MODEL = _add("NO_MODEL", 400, "Choose a model with `holdfast model`.")
 MODEL_UNAVAILABLE = _add("MODEL_UNAVAILABLE", 502, "Do what the message says, or choose another model.")
-MODEL_LIMIT = _add("MODEL_LIMIT", 429, "Continue in another turn, or raise the limit in the message.")
+MODEL_LIMIT = _add(
+    "MODEL_LIMIT", 429, "Continue in another turn, or raise the limit, if the message names a setting."
+)
 BUDGET_EXHAUSTED = _add(
     "BUDGET_EXHAUSTED", 429, "Finish with the results so far, or start again with a larger budget."
 )
@@ -264,12 +266,12 @@ HOST_NOT_OPEN = _add("HOST_NOT_OPEN", 503, "Use the host inside `async with Host
 SERVER_REFUSED = _add(
     "SERVER_REFUSED",
     503,
-    "Correct the reason in the message, then open a new session.",
+    "Do what the message says, then open a new session.",
 )
 RESTART_DELAYED = _add(
     "RESTART_DELAYED",
     503,
-    "The server keeps failing. Correct the cause in the message, or wait for the time in it and call again.",
+    "The server keeps failing. Correct the cause that the message names, or wait as long as it says and call again.",
     rpc_code=-32005,
     retryable=True,
 )
@@ -306,7 +308,7 @@ UNAUTHENTICATED = _add(
     "Send the header `Authorization: Bearer TOKEN`, with a token from `holdfast tokens create` or from the configured issuer.",
     rpc_code=-32000,
 )
-UNKNOWN_TOKEN = _add("UNKNOWN_TOKEN", 404, "`holdfast tokens list` shows all tokens.", rpc_code=-32602)
+UNKNOWN_TOKEN = _add("UNKNOWN_TOKEN", 404, "`holdfast tokens list --all` shows all tokens.", rpc_code=-32602)
 RATE_LIMITED = _add(
     "RATE_LIMITED",
     429,
@@ -326,7 +328,7 @@ HEADER_MISMATCH = _add(
 MISSING_CAPABILITY = _add(
     "MISSING_CAPABILITY",
     400,
-    "Use a client that has the capability in the message. People answer questions in a terminal or an editor, not with piped input or `holdfast call`; in Python, pass `host.session(elicit=…)`. Terminals and editors have no sampling: use an MCP client of `holdfast up`, `host.session(sample=…)` in Python, or `box.client(sample=…)` in a test.",
+    "Use a client that has the capability that the message names. People answer questions in a terminal or an editor, not with piped input or `holdfast call`; in Python, pass `host.session(elicit=…)`. Terminals and editors have no sampling: use an MCP client of `holdfast up`, `host.session(sample=…)` in Python, or `box.client(sample=…)` in a test.",
     rpc_code=-32021,
 )
 HOST_NOT_ALLOWED = _add(
@@ -395,7 +397,7 @@ UNKNOWN_PROMPT = _add(
     "UNKNOWN_PROMPT", 404, "List the prompts and use a name from the list.", rpc_code=-32602
 )
 EVAL_DISABLED = _add("EVAL_DISABLED", 403, "The user can start the server with --allow-eval.")
-EVAL_BLOCKED = _add("EVAL_BLOCKED", 403, "Avoid the keyword in the message, or use another tool.")
+EVAL_BLOCKED = _add("EVAL_BLOCKED", 403, "Avoid the keyword that the message names, or use another tool.")
 NOT_RUNNING = _add(
     "NOT_RUNNING",
     409,

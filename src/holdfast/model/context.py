@@ -116,7 +116,7 @@ def parse_context(fields: Mapping[str, object]) -> SessionContext | None:
 
 
 def context_from_env(environ: Mapping[str, str], prefix: str = ENV_PREFIX) -> SessionContext | None:
-    """The context in the environment of this process, which the host set when it started the process; None if it is incomplete."""
+    """The context in the environment of this process, which the host set when it started the process; None if it is incomplete or invalid."""
     context = parse_context({field: environ.get(f"{prefix}_{field.upper()}") for field in CONTEXT_FIELDS})
     folder = environ.get(f"{prefix}_WORKSPACE_PATH", "")
     return replace(context, workspace_path=folder) if context is not None and folder else context

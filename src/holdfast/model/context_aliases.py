@@ -19,7 +19,7 @@ _MCP_PREFIXES = {"mcp", "modelcontextprotocol"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ContextAliases(SettingsSection):
-    """Additional names for the context. `a.b` is read from and written to both `_meta["a"]["b"]` and `_meta["a.b"]`."""
+    """Additional names for the context. A key such as `a.b` stands for both `_meta["a"]["b"]` and `_meta["a.b"]`."""
 
     env_prefixes: tuple[str, ...] = field(
         default=(),
@@ -60,7 +60,7 @@ class ContextAliases(SettingsSection):
 
     @property
     def folded_keys(self) -> frozenset[str]:
-        """Every `_meta` key that the aliases use, case-folded. Only the host may set them."""
+        """Every `_meta` key that the aliases use, case-folded. Only the host sets them in what servers get."""
         keys = (*self.workspace_keys, *self.session_keys)
         return frozenset(name.casefold() for name in (*keys, *(_path(key)[0] for key in keys)))
 

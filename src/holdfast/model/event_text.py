@@ -57,7 +57,7 @@ def plan_entries(plan: Planned) -> list[PlanEntry]:
 
 
 def file_change(call: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
-    """The file that a call of a built-in file tool changed; None for other calls.
+    """The file that a call of a built-in file tool changed; None for other calls, and if the result shows no change.
 
     Any server can claim to have changed a file, so only the built-in server is believed. No other server can have its
     name, or set the kind of its tools to `edit`.
@@ -68,7 +68,7 @@ def file_change(call: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
 
 
 def read_change(structured: Json) -> FileChange | None:
-    """The change in the structured result of a built-in file tool; None if there is none, or if it is too long to show."""
+    """The change in the structured result of a built-in file tool; None if it has none, as for a change that is too long to show."""
     match structured:
         case {"diff": {"path": str(path), "new_text": str(new), **rest}}:
             old = rest.get("old_text")

@@ -12,7 +12,7 @@ JsonObject: TypeAlias = dict[str, Json]
 
 
 def is_all_finite(value: object) -> bool:
-    """Whether all numbers in a value of dictionaries and lists are finite. Encoders turn NaN and the infinities into `null`."""
+    """Whether all numbers in a value of dictionaries and lists are finite. msgspec encodes NaN and the infinities as `null`."""
     waiting: list[Any] = [value]
     while waiting:
         part = waiting.pop()

@@ -69,7 +69,7 @@ secrets, the limit is lower: `SessionMasks.loop_limit`."""
 STORED_LIMIT = SizeLimit(bytes=2 * 1024 * 1024, values=20_000)
 """Arguments and results up to this size are stored whole. One writer serves every session, so larger ones are shortened."""
 SMALL_DOCUMENT_BYTES = 500
-"""A document up to this size is within every limit. Handling it takes less time than counting its values."""
+"""A document up to this size is not compared with any `SizeLimit`: counting its values would take longer than handling it."""
 META_LIMIT = SizeLimit(bytes=64 * 1024, values=1000)
 """The `_meta` of a request from a client. It is decoded on the event loop, and may be kept while the request waits."""
 NEGOTIATION_LIMIT = SizeLimit(bytes=256 * 1024, values=10_000)

@@ -15,10 +15,10 @@ class MountPoint:
     """One line of `/proc/self/mountinfo`: which folder of which file system is mounted where."""
 
     device: str
-    source: str
-    """The folder in the file system."""
+    root: str
+    """The folder in the file system that is mounted."""
     path: str
-    """Where the folder is mounted."""
+    """Where that folder is mounted."""
     is_read_only: bool = False
     file_system: str = field(default="", compare=False)
     """Its type, such as `ext4` or `proc`."""
@@ -36,7 +36,7 @@ def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
     return tuple(
         MountPoint(
             device=line[2],
-            source=_unescape(line[3]),
+            root=_unescape(line[3]),
             path=_unescape(line[4]),
             is_read_only="ro" in line[5].split(","),
             file_system=line[line.index("-", 6) + 1] if "-" in line[6:-1] else "",
@@ -75,11 +75,11 @@ def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:
     """The file system that contains a real path, and the path within that file system."""
     mount = _find_mount(path, mounts)
     rest = path.removeprefix(mount.path.rstrip("/"))
-    return mount.device, (mount.source.rstrip("/") + rest) or "/"
+    return mount.device, (mount.root.rstrip("/") + rest) or "/"
 
 
 def _find_mount(path: str, mounts: Iterable[MountPoint]) -> MountPoint:
-    innermost = MountPoint(device="", source="/", path="/")
+    innermost = MountPoint(device="", root="/", path="/")
     for mount in mounts:  # a later mount covers an earlier one
         if is_within(path, mount.path) and len(mount.path) >= len(innermost.path):
             innermost = mount
@@ -91,7 +91,7 @@ def visible_locations(path: str, mounts: Iterable[MountPoint]) -> Iterator[Locat
     yield find_location(path, mounts)
     for mount in mounts:
         if mount.path != path and is_within(mount.path, path):
-            yield mount.device, mount.source
+            yield mount.device, mount.root
 
 
 def with_bind_mounts(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tuple[str, ...]:
@@ -107,10 +107,10 @@ def with_bind_mounts(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tupl
             for mount in all_mounts:
                 if mount.device != device:
                     continue
-                if is_within(location, mount.source):
-                    rest = location.removeprefix(mount.source.rstrip("/"))
+                if is_within(location, mount.root):
+                    rest = location.removeprefix(mount.root.rstrip("/"))
                     all_paths[(mount.path.rstrip("/") + rest) or "/"] = None
-                elif is_within(mount.source, location):
+                elif is_within(mount.root, location):
                     all_paths[mount.path] = None
     return tuple(all_paths)
 

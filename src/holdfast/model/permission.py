@@ -12,11 +12,11 @@ class Mode(StrEnum):
     """What a session does with calls to tools that may change something."""
 
     ASK = "ask"
-    """Asks the user before each call."""
+    """Asks the user, unless a rule or an earlier answer decides."""
     AUTO = "auto"
-    """Makes the call without asking."""
+    """Makes the call without asking, unless a rule forbids that."""
     READ_ONLY = "read-only"
-    """Refuses the call."""
+    """Refuses the call, unless a rule allows it."""
 
 
 _LOWEST_FIRST = (Mode.READ_ONLY, Mode.ASK, Mode.AUTO)

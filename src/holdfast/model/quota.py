@@ -11,7 +11,7 @@ class Quota:
     processes: int = 128
     file_bytes: int = 1024**3
     descriptors: int = 768
-    """It must be lower than the limit of the host, which is usually 1024. `sandbox/rlimits.py` lowers a quota that is too high, and says why."""
+    """How many files each of its processes may have open. `sandbox/rlimits.py` lowers a number that is too high for this machine."""
 
 
 DEFAULT_QUOTA = Quota()

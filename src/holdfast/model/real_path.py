@@ -89,7 +89,7 @@ def real_path(path: str, budget: StepBudget | None = None) -> str:
 
 
 def _read_link(path: str) -> str | None:
-    """The target of a link; None if the path is not a link or does not exist."""
+    """The target of a link; None if the path is not a link or cannot be read."""
     try:
         return os.readlink(path)  # noqa: PTH115 - a name, not a path yet
     except OSError as error:

@@ -16,14 +16,18 @@ class UnusableFileError(OSError):
 
 
 class SharedFileError(UnusableFileError):
-    """The file is not read, because other users can change it. `strerror` says what to do."""
+    """The file is not read, because another user can change it. `strerror` says what to do."""
 
 
 def read_own_file(path: str | Path, *, limit: int) -> bytes:
-    """The content of a configuration file of the user or the operator. Raise `SharedFileError` if other users can change it."""
+    """The content of a configuration file of the user or the operator. Raise `SharedFileError` if another user can change it."""
     descriptor = open_untrusted_file(path)
     try:
-        if is_writable_by_others(os.fstat(descriptor)):
+        status = os.fstat(descriptor)
+        if belongs_to_other_user(status):
+            reason = "it belongs to another user. Check its content, then replace it with a copy of your own"
+            raise SharedFileError(errno.EPERM, reason, str(path))
+        if is_writable_by_others(status):
             command = shlex.join(["chmod", "go-w", str(path)])
             reason = f"other users can change it. Check its content, then run: {command}"
             raise SharedFileError(errno.EPERM, reason, str(path))
@@ -32,8 +36,13 @@ def read_own_file(path: str | Path, *, limit: int) -> bytes:
         os.close(descriptor)
 
 
+def belongs_to_other_user(status: os.stat_result) -> bool:
+    """Whether another user than root owns a file or folder, and can change it. False in a process of root, which may use any."""
+    return os.geteuid() != 0 and status.st_uid not in (0, os.geteuid())
+
+
 def is_writable_by_others(status: os.stat_result) -> bool:
-    """Whether all users may write, or a group other than the user's own. Many systems give each user a private primary group."""
+    """Whether the mode lets all users write, or a group that is neither root's nor the user's primary group, which is often private."""
     is_other_group = status.st_gid not in (0, os.getegid())
     return bool(status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and is_other_group))
 

@@ -89,7 +89,10 @@ def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
 
 
 def _why_variables_refused(server: ServerSpec, trust: Trust) -> str | None:
-    """Why a client's or project's server is refused in a sandboxed session: one of its variables can change which code runs. None if none can."""
+    """Why a client's or project's server is refused because one of its variables can change which code runs; None if it is not.
+
+    A client's server that is confined in every session is refused in every session, others only in a sandboxed one.
+    """
     if not isinstance(server.transport, Stdio):
         return None
     match server.source:
@@ -104,6 +107,8 @@ def _why_variables_refused(server: ServerSpec, trust: Trust) -> str | None:
         return None
     for name in server.transport.env:
         if why := risky_variable_reason(name):
+            if server.source is Source.CLIENT and server.always_confined:
+                return f"env: {name} may not come from {server.origin} for a server that runs confined: {why}. Remove it."
             return (
                 f"env: {name} may not come from {server.origin} in a sandboxed session: {why}. "
                 "Remove it, or open the session in a direct workspace."

@@ -116,8 +116,8 @@ def store_server_approval(
         approvals.append(approval(_EDITS, content_hash=entry.digest))
     for each in approvals:
         tx.approve(each)
+    _remove(tx, _ENTRY, entry.origin, entry.name)
     if len(answer.shown.encode()) <= _MAX_ENTRY_BYTES:
-        _remove(tx, _ENTRY, entry.origin, entry.name)
         tx.approve(approval(_ENTRY, answer.shown, content_hash=entry.digest))
     return tuple(approvals)
 
@@ -235,7 +235,7 @@ def read_last_answer(tx: ReadTx, origin: str, name: str) -> ServerApproval | Non
 
 
 def read_shown_entry(tx: ReadTx, origin: str, name: str) -> tuple[str, str] | None:
-    """The entry that was approved last, as it was shown, and its digest; None if it is not known."""
+    """The entry that was approved last, as it was shown, and its digest; None if it is not known, or was too large to be kept."""
     for stored in tx.approvals(json.dumps([_ENTRY, origin, name])[:-1] + ", "):
         return json.loads(stored.key)[-1], stored.content_hash
     return None

@@ -109,12 +109,16 @@ def refuse_missing_builtins(
             yield Refusal(server=name, stage=Stage.LOAD, reason=builtin.offered_if)
 
 
-def describe_missing_builtin(builtins: Sequence[BuiltinServer], tool: str, context: SessionContext) -> str:
+def describe_missing_builtin(
+    builtins: Sequence[BuiltinServer], tool: str, context: SessionContext, *, only_these: bool = False
+) -> str:
     """How a session gets the built-in server of this tool; empty if the tool is not of a built-in server."""
     name = tool.partition(".")[0].partition("__")[0]
     builtin = next((one for one in builtins if one.spec.name == name), None)
     if builtin is None:
         return ""
+    if only_these:
+        return f"This session has only the servers that it was given (`only_these`), so not the built-in server {name!r}."
     if not builtin.is_offered_to(context):
         return f"About the built-in server {name!r}: {builtin.offered_if}"
     return (

@@ -1,4 +1,4 @@
-"""Which variables of the host's environment the processes of servers, and the commands of agents, get."""
+"""Which variables of the host's environment the processes of servers get."""
 
 from collections.abc import Collection, Mapping
 
@@ -24,18 +24,6 @@ def confined_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that a confined server starts with: few of the host's, and `/tmp` as its home."""
     kept = {name: value for name, value in environ.items() if _is_listed(name, _CONFINED_VARIABLES)}
     return {**kept, "HOME": "/tmp", "TMPDIR": "/tmp"}  # each sandbox has a /tmp of its own
-
-
-def without_keys_and_tokens(environ: Mapping[str, str], key_variable: str = "") -> dict[str, str]:
-    """The variables for a command that an agent runs: without `key_variable` and every name that ends in `_API_KEY` or `_TOKEN`.
-
-    They are left out even if `servers.pass_on` names them. `key_variable` is the variable that `model.api_key_env` names.
-    """
-    return {
-        name: value
-        for name, value in environ.items()
-        if name != key_variable and not name.upper().endswith(("_API_KEY", "_TOKEN"))
-    }
 
 
 def _is_listed(name: str, names: Collection[str]) -> bool:

@@ -1,8 +1,7 @@
-"""Open a confined server's roots, and find the user that the server runs as."""
+"""Open a confined server's roots."""
 
 import errno
 import os
-import pwd
 from pathlib import Path
 
 from holdfast.model import codes
@@ -12,7 +11,6 @@ from holdfast.model.real_path import real_path
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
-NOBODY = 65534
 _MAX_DEPTH = 64  # while a server starts, each folder above its root is locked, which takes a descriptor
 
 
@@ -37,29 +35,6 @@ def open_no_symlinks(path: str, opener: PathOpener) -> OpenedPath:
             f"{path!r} cannot be opened: it is neither a file nor a folder. Use another path.",
         )
     return opened
-
-
-def server_user(root: OpenedPath | None) -> tuple[int, int]:
-    """The uid and gid that a confined server runs with.
-
-    A host that runs as uid 0 uses the owner of the server's first root, or the user `nobody` if the server has no roots. Any other
-    host uses its own ids.
-    """
-    if os.geteuid() != 0:
-        return os.geteuid(), os.getegid()
-    return owner_ids(root.status) if root is not None else (NOBODY, NOBODY)
-
-
-def owner_ids(status: os.stat_result) -> tuple[int, int]:
-    """The owner of the folder with this `status`, and the primary group of the owner's account.
-
-    Never the folder's group: it may be `docker` or root's, and the server would get that group's access. An owner
-    without an account gets the group of the user `nobody`.
-    """
-    try:
-        return status.st_uid, pwd.getpwuid(status.st_uid).pw_gid
-    except KeyError:
-        return status.st_uid, NOBODY
 
 
 def _check_path(path: str) -> None:

@@ -258,6 +258,7 @@ class Calls:
                 calling = call(self._deps.links, scope, tool, sent, timeout=seconds, on_progress=progress)
                 was_made = True
                 answer = await (calling if span is None else span.run(calling))
+                answer = _check_closed(answer, scope, tool)
                 await self._deps.mask_secret_files(answer.size, is_only_call=not self._deps.links.uses.count)
             result = answer
             if result.state_lost:  # the server was restarted, and may be another version now
@@ -268,12 +269,13 @@ class Calls:
         except asyncio.CancelledError:
             if not running.was_cancelled_by_closing:
                 raise
-            result = CLOSED
+            result = _closed_result(scope, tool) if was_made else CLOSED
         finally:
             # The end of a call is stored even if the caller is cancelled.
             if self._spans is not None:
                 self._spans.end_call(tool_call, result)
-            await self._add_end(tool, tool_call, result, time.monotonic() - began, was_made=was_made)
+            seconds = time.monotonic() - began
+            await self._add_end(tool, tool_call, result, seconds, running, was_made=was_made)
         return result
 
     async def _find(self, tool_call: ToolCall, scope: Scope) -> tuple[CatalogTool, Json] | ToolResult:
@@ -299,12 +301,17 @@ class Calls:
         tool_call: ToolCall,
         result: ToolResult,
         seconds: float,
+        running: "_RunningCall",
         *,
         was_made: bool,
     ) -> None:
         """Store the end of a call. If that fails after the call was made, raise RESULT_NOT_STORED."""
         try:
             await self._record.add_end(tool_call, result, seconds)
+        except asyncio.CancelledError:
+            # The end is stored. If the closing of the session cancelled the task, the caller still gets the result.
+            if not running.was_cancelled_by_closing:
+                raise
         except HoldfastError as error:
             if not was_made:
                 raise
@@ -419,6 +426,23 @@ def _changed_result(tool: CatalogTool) -> ToolResult:
         "was called. If the tool is still offered, call it again.",
     )
     return structs.replace(failed_result(error), outcome=Outcome.REFUSED)
+
+
+def _check_closed(answer: ToolResult, scope: Scope, tool: CatalogTool) -> ToolResult:
+    """The result of a call. If the closing of the session or the run has ended the call, it says so."""
+    if not scope.is_closed and not scope.session_scope.is_closed:
+        return answer
+    if answer.code == codes.CONNECTION_CLOSED.name:
+        return _closed_result(scope, tool)
+    return CLOSED if answer.code == codes.SCOPE_CLOSED.name else answer  # else it was answered before
+
+
+def _closed_result(scope: Scope, tool: CatalogTool) -> ToolResult:
+    """The result of a call that was running when the session, or the run that it was made in, was closed."""
+    what = "session" if scope.session_scope.is_closed else "run"
+    message = f"The {what} was closed before {tool.name} answered. The call may have taken effect."
+    error = HoldfastError(codes.SCOPE_CLOSED, message)
+    return structs.replace(failed_result(error), outcome=Outcome.CANCELLED)
 
 
 def _add_trace(tool_call: ToolCall, span: Span) -> ToolCall:

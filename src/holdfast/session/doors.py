@@ -1,6 +1,7 @@
 """The doors that are attached to a live session."""
 
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from holdfast.model import codes
 from holdfast.model.door import (
@@ -17,6 +18,7 @@ from holdfast.model.json import JsonObject
 from holdfast.session.open_question import OpenQuestion
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.subscription import EventFeed, Subscription
+from holdfast.wire.mcp.client_answers import wrong_answer
 
 T = TypeVar("T")
 
@@ -109,7 +111,7 @@ class Doors:
         """
         asked = OpenQuestion(
             can_answer=lambda capabilities: capabilities.permission,
-            ask=lambda door: door.request_permission(question),
+            ask=partial(_ask_permission, question),
             after_seq=self._events.last,
             permission_wait=self._permission_wait,
         )
@@ -127,7 +129,7 @@ class Doors:
         return await self._ask(
             OpenQuestion(
                 can_answer=lambda capabilities: capabilities.elicitation,
-                ask=lambda door: door.elicit(params),
+                ask=partial(_elicit, params),
                 after_seq=self._events.last,
                 permission_wait=self._permission_wait,
             )
@@ -137,7 +139,7 @@ class Doors:
         """Answer a server's sampling request with the model of the first attached door that has a model."""
         for attached in self._attached:
             if attached.door.capabilities.sampling:
-                return await attached.door.sample(params)
+                return _require_object("sample", await attached.door.sample(params))
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "No attached client has a model for sampling.")
 
     async def read_text(self, path: str) -> str:
@@ -182,3 +184,26 @@ class Doors:
             self._questions.discard(question)
             # Remove the question from the other doors' screens before the session continues.
             await run_to_completion(question.withdraw_all())
+
+
+async def _ask_permission(question: PermissionQuestion, door: Door) -> Decision:
+    """Ask a door. An answer that is no `Decision`, such as False, is an error: it must not count as a permission."""
+    answer: object = await door.request_permission(question)
+    try:
+        return Decision(answer)
+    except ValueError:
+        raise _wrong_answer("request_permission", f"one of {', '.join(Decision)}", answer) from None
+
+
+async def _elicit(params: JsonObject, door: Door) -> JsonObject:
+    return _require_object("elicit", await door.elicit(params))
+
+
+def _require_object(method: str, answer: object) -> JsonObject:
+    if isinstance(answer, dict):
+        return cast("JsonObject", answer)
+    raise _wrong_answer(method, "a dictionary", answer)
+
+
+def _wrong_answer(method: str, expected: str, answer: object) -> HoldfastError:
+    return wrong_answer(method, expected, f"a value of the type {type(answer).__name__}")

@@ -90,6 +90,8 @@ class OpenQuestion(Generic[T]):
                 self._answer.set_result(task.result())
         elif not isinstance(error, HoldfastError):
             log.error("a door failed to ask its user", exc_info=error)
+            failed = f"Asking failed with {type(error).__name__}; the log has the traceback."
+            self._error = HoldfastError(codes.NO_ANSWER, failed)
         elif error.code is not codes.CONNECTION_CLOSED:
             self._error = error
         self._give_up_if_none_is_asked()

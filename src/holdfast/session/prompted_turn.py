@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from holdfast.model import codes
 from holdfast.model.coroutine_wrapper import CoroutineWrapper
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Prompted, TurnEnded
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.subscription import Subscription
@@ -24,8 +26,18 @@ class PromptedTurn(CoroutineWrapper[TurnResult]):
         super().__init__(answer)
         self._subscribe = subscribe
         self._message_id = message_id
-        self.result: TurnResult | None = None
-        """How the turn ended, after a loop over its events."""
+        self._result: TurnResult | None = None
+
+    @property
+    def result(self) -> TurnResult:
+        """How the turn ended, after a loop over its events. Raise if there was no such loop to the end."""
+        if self._result is None:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                "The turn has no result: `turn.result` is set after a loop over all of its events. Leaving the loop early cancels "
+                "the turn. To get the result without a loop, write: result = await session.prompt(…)",
+            )
+        return self._result
 
     async def __aiter__(self) -> AsyncIterator[StoredEvent]:
         events = self._subscribe()
@@ -43,10 +55,10 @@ class PromptedTurn(CoroutineWrapper[TurnResult]):
                     yield stored
                 # The result says which event is the last. This may also be the end of an earlier turn.
                 if turn.done() or _ends_turn(stored):
-                    self.result = await turn
-                    if stored.seq >= self.result.last_seq:
+                    self._result = await turn
+                    if stored.seq >= self._result.last_seq:
                         return
-            self.result = await turn
+            self._result = await turn
         finally:
             events.close()
             if not turn.done():

@@ -7,7 +7,7 @@ from typing import Any, Unpack, cast
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import ForwardOptions
 from holdfast.model import codes
-from holdfast.model.check_loop import check_loop
+from holdfast.model.check_loop import OwnLoop
 from holdfast.model.errors import HoldfastError
 from holdfast.model.parse_text import bad_type, parse_text
 from holdfast.model.resolution import Refusal, SessionWarning
@@ -24,7 +24,7 @@ class ServerAccess:
 
     _servers: Servers
     _calls: Calls
-    _loop: asyncio.AbstractEventLoop | None
+    _own_loop: OwnLoop
     _close_task: asyncio.Task[None] | None
 
     @property
@@ -33,7 +33,7 @@ class ServerAccess:
         return self._close_task is not None
 
     def _check_open(self) -> None:
-        check_loop("session", self._loop)
+        self._own_loop.check("session")
         if self.is_closing:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
 
@@ -41,6 +41,16 @@ class ServerAccess:
     def available(self) -> tuple[str, ...]:
         """The servers whose tools can be called."""
         return self._servers.available
+
+    @property
+    def ended(self) -> tuple[str, ...]:
+        """The available servers whose process or connection has ended. The next call starts them again, except `restart_delays`."""
+        return self._servers.ended
+
+    @property
+    def restart_delays(self) -> Mapping[str, str]:
+        """The servers that keep failing and are not started yet, and what a call to them would be answered."""
+        return self._servers.restart_delays
 
     @property
     def starting(self) -> tuple[str, ...]:

@@ -134,13 +134,14 @@ class ServerTools:
             self.screened, self.refusal = await self._list_tools(self.spec, is_first), None
             self.needs_login = False
         except HoldfastError as error:
-            reason = error.message
+            reason, has_ended = error.message, error.code is codes.CONNECTION_CLOSED
             self.needs_login = error.code is codes.LOGIN_NEEDED
             if is_transient(error):  # on a full disk, for example: try again without waiting for a change
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._relist_requested.set)
         except Exception:
             log.exception("could not list the tools of %s", self.spec.name, extra={"server": self.spec.name})
             reason = "Its tools could not be listed because of an unexpected error. See the log."
+            has_ended = False
         else:
             self._last_logged = ""
             return
@@ -150,7 +151,9 @@ class ServerTools:
                 self.start_seconds = round(time.monotonic() - began, 4)
         if self.screened is not None and not is_first:  # the tools of the last successful listing stay
             if reason != self._last_logged:
-                log.warning(
+                # If the server has ended, a call reports that.
+                log.log(
+                    logging.DEBUG if has_ended else logging.WARNING,
                     "could not update the tools of %s; the last list stays in use: %s",
                     self.spec.name,
                     to_line(reason),

@@ -92,6 +92,15 @@ class Servers:
         )
 
     @property
+    def restart_delays(self) -> Mapping[str, str]:
+        """The servers that keep failing and are not started yet, and what a call to them would be answered."""
+        links = self._deps.links
+        errors = ((name, links.restart_error(self._scope, self._servers[name].spec)) for name in self.ended)
+        return {
+            name: self._record.mask.mask_all(error.message) for name, error in errors if error is not None
+        }
+
+    @property
     def starting(self) -> tuple[str, ...]:
         return tuple(name for name, server in self._servers.items() if server.is_starting)
 

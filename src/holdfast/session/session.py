@@ -16,7 +16,7 @@ from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
-from holdfast.model.check_loop import check_loop, running_loop
+from holdfast.model.check_loop import OwnLoop
 from holdfast.model.check_seconds import check_seconds
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
@@ -56,7 +56,7 @@ from holdfast.wire.call_arguments import Arguments, encode_arguments, tool_name_
 
 log = logging.getLogger(__name__)
 
-_OTHER_NAMES = {
+OTHER_NAMES = {
     "call_tool": 'await session.call("server.tool", {…})',
     "list_tools": "await session.tools()",
     "id": "session.context.session_id",
@@ -68,7 +68,7 @@ _OTHER_NAMES = {
 """What to write instead of names that other libraries use."""
 
 
-@advise_about_names(_OTHER_NAMES)
+@advise_about_names(OTHER_NAMES)
 class Session(ServerAccess):
     """One live session. Any task may use it; `close` closes it for every attached door."""
 
@@ -141,7 +141,7 @@ class Session(ServerAccess):
         self._links = deps.links
         self._resources = resources
         self._close_task: asyncio.Task[None] | None = None
-        self._loop = running_loop()
+        self._own_loop = OwnLoop()
         scope.door = self.doors
         self.uses = SessionUses()
         """The callers that opened or joined the session."""
@@ -220,7 +220,10 @@ class Session(ServerAccess):
     # Doors, prompts and events
 
     def attach(self, door: Door, *, may_answer: bool = True) -> Attachment:
-        """Attach a door. With `may_answer`, it may answer the session's questions."""
+        """Attach a door. With `may_answer`, it may answer the session's questions.
+
+        A door that is attached already keeps its one attachment and its right to answer.
+        """
         if isinstance(door, type) or not hasattr(cast("object", door), "capabilities"):
             raise bad_type("door", "a holdfast.Door", door)
         attached = self.doors.attach(door, may_answer=may_answer)
@@ -243,7 +246,7 @@ class Session(ServerAccess):
         return PromptedTurn(self._answer(asked), lambda: events.subscribe(events.last), asked.message_id)
 
     async def _answer(self, prompt: Prompt) -> TurnResult:
-        check_loop("session", self._loop)
+        self._own_loop.check("session")
         result = await self._turns.run(prompt)
         if not result.ok and result.code != codes.INTERNAL_ERROR.name:  # internal errors are logged elsewhere
             # The reason is part of the message, because an application's log may show no fields.
@@ -319,7 +322,7 @@ class Session(ServerAccess):
 
         `arguments` is a mapping, a dataclass or a pydantic model. `on_progress` may be sync or async.
         """
-        check_loop("session", self._loop)
+        self._own_loop.check("session")
         if not isinstance(cast("object", name), str):
             raise tool_name_type_error(name)
         # The server stays empty: the name contains it.
@@ -367,7 +370,9 @@ class Session(ServerAccess):
 
         If the caller is cancelled, the session is closed before the cancellation is raised.
         """
-        check_loop("session", self._loop)
+        if self._own_loop.is_parent:
+            return  # the process that opened the session closes it
+        self._own_loop.check("session")
         if self._close_task is None:
             closing = self._close(reason, wait_for_turns=not self._turns.is_called_from_turn)
             self._close_task = asyncio.create_task(closing, name=f"close {self.context.session_id}")

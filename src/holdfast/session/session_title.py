@@ -13,7 +13,7 @@ _TITLE_BLOCKS = 20  # the title is made from at most this many blocks of the pro
 
 
 def make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
-    """The beginning of the prompt, masked; empty for commands such as `/help`.
+    """The beginning of the prompt, masked; empty for commands other than `/call`.
 
     It is cut after masking, because a part of a secret would not be recognised.
     """

@@ -25,6 +25,7 @@ from holdfast.model.event import (
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import JsonObject
 from holdfast.model.message_text import mark_message
+from holdfast.model.parse_text import bad_type
 from holdfast.model.permission import Mode
 from holdfast.model.server import SPAWNING_TOOLS
 from holdfast.model.visible_text import replace_surrogates
@@ -136,6 +137,8 @@ class SessionTurnContext:
     async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
         if not isinstance(cast("object", name), str):
             raise tool_name_type_error(name)
+        if not isinstance(cast("object", call_id), str):
+            raise bad_type("call_id", "a string", call_id)
         # The server stays empty: the name contains it.
         tool_call = ToolCall(
             call_id=call_id or new_call_id(),
@@ -210,6 +213,7 @@ class SessionTurnContext:
             available=servers.available,
             starting=servers.starting,
             ended=servers.ended,
+            restart_delays=servers.restart_delays,
             refusals=tuple(
                 replace(refusal, reason=self._record.mask.mask_all(refusal.reason))
                 for refusal in servers.refusals

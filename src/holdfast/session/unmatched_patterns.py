@@ -11,6 +11,7 @@ from holdfast.model.visible_text import to_line
 log = logging.getLogger(__name__)
 
 _MAX_COMPARED = 300  # difflib is slow with more names
+_ALL = ("", "")  # the tool of the pattern `server.*`
 _MAX_NAMED = 10  # tools that a warning names
 
 
@@ -40,6 +41,10 @@ def _describe(
     tools = [f"{server}.{tool}" for server, names in known.items() for tool in names or ()][:_MAX_COMPARED]
     if meant := closest_tool(str(pattern), tools):
         return f"Did you mean {meant!r}?"
+    if pattern.tool == _ALL and (
+        named := [tool for tool in tools if pattern.matches_server(tool.rpartition(".")[2])]
+    ):
+        return f"Did you mean {named[0]!r}? A name without a server, such as 'name', is read as 'name.*'."
     servers = sorted({*known, *other_servers})
     matching = [server for server in servers if pattern.matches_server(server)]
     if matching:

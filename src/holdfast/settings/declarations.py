@@ -132,7 +132,7 @@ class ServerSettings(SettingsSection):
         metadata={
             "help": "Which tools need your approval when they change after their first use: the tools of `all` servers, or"
             " only those of servers that a project or a client defines (`project`). Servers that an application passes to `Host` are its"
-            " own: their tools never need approval."
+            ' own: their tools need no approval, unless an entry has `"pin_tools": true`.'
         },
     )
 
@@ -417,7 +417,10 @@ class PermissionSettings(SettingsSection):
     )
     allow: tuple[ToolPattern, ...] = field(
         default=(),
-        metadata={"help": "Tools that Holdfast calls without asking, in every mode, even in `read-only`."},
+        metadata={
+            "help": "Tools that Holdfast calls without asking, in every mode, even in `read-only`, unless a `deny` or `ask` rule matches, too. Not"
+            " for servers that a client supplies."
+        },
     )
     wait: int = field(
         default=0,

@@ -68,5 +68,6 @@ _MESSAGES = {
     "STORE_BUSY": "'{path}' is locked by another process. This write was not stored. Try again.",
     "STORE_UNREADABLE": "'{path}' cannot be opened.",
     "FILE_EXISTS": "'{path}' cannot be created: it already exists. Nothing was changed.",
+    "STORE_CLOSED": "'{path}' was closed while it was read.",
     "STORE_FAILED": "The disk failed while reading or writing '{path}'.",
 }

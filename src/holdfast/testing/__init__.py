@@ -1,6 +1,6 @@
 """Tools to test your own agents, MCP tools and stores.
 
-`FakeServer`, `host_of` and the assertions are here; `scripted_model` and `store_contract` are modules of their own.
+`FakeServer`, `host_of`, the assertions and the type of `Toolbox.client` are here; `scripted_model` and `store_contract` are modules of their own.
 """
 
 from holdfast.testing.assertions import (
@@ -13,8 +13,11 @@ from holdfast.testing.assertions import (
 )
 from holdfast.testing.fake_server import FakeCall, FakeError, FakeServer
 from holdfast.testing.hosts import host_of
+from holdfast.toolkit.client import BoxClient, ClientResult
 
 __all__ = [
+    "BoxClient",
+    "ClientResult",
     "FakeCall",
     "FakeError",
     "FakeServer",

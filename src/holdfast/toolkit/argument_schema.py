@@ -15,6 +15,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.dataclass_defaults import has_defaults, set_defaults
 from holdfast.toolkit.json_values import is_finite, write_integers
 from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
+from holdfast.toolkit.schema_details import add_details
 from holdfast.toolkit.type_support import is_simple, walk_types
 from holdfast.wire.mcp.tools import ParamHeader
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
@@ -203,6 +204,8 @@ class ArgumentSchema:
                     *pydantic_types.json_schema(parameter.annotation), taken=definitions
                 )
                 definitions |= more
+            elif not is_simple(parameter.annotation):
+                add_details(properties[parameter.name], definitions, parameter.annotation, is_input=True)
             argument_schema = properties[parameter.name]
             assert isinstance(argument_schema, dict)
             argument_schema |= parameter.schema_default()

@@ -1,6 +1,5 @@
 """One parameter of a handler that callers fill in: its name, type and default."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 
@@ -10,12 +9,12 @@ from msgspec import UNSET, Meta, UnsetType
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.toolkit.class_fields import check_field_annotations, check_field_values, is_known_metadata
 from holdfast.toolkit.parameter_default import REQUIRED, BadDefaultError, Default, read_default
 from holdfast.toolkit.patterns import check_pattern, check_patterns
 from holdfast.toolkit.type_support import (
     UnsupportedTypeError,
     find_library,
-    is_pydantic_marker,
     is_simple,
     rebuild,
     replace_object,
@@ -124,13 +123,17 @@ def _read_type(tool: str, name: str, annotation: Any, default: Default) -> Param
     if is_simple(annotation):
         return Parameter(name=name, annotation=annotation, default=default)
     _check_markers(annotation)
+    try:
+        check_field_annotations(annotation)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"{error}. {_GIVEN_ADVICE}") from None
     kind = _expand_shorthand(replace_object(annotation))
     try:
         library = find_library(kind)
     except UnsupportedTypeError as error:
         raise UnsupportedTypeError(f"{error}. Use another type. {_GIVEN_ADVICE}") from None
     if library == "msgspec":
-        _check_dataclass_fields(kind)
+        check_field_values(kind, uses_pydantic=False)
         check_patterns(tool, name, msgspec.inspect.type_info(kind))
         return Parameter(name=name, annotation=kind, default=default)
     from holdfast.toolkit import pydantic_types
@@ -138,21 +141,10 @@ def _read_type(tool: str, name: str, annotation: Any, default: Default) -> Param
     kind = _map_metadata(kind, _to_pydantic)
     if any(isinstance(part, Meta) for part in walk_types(kind)):
         raise UnsupportedTypeError("a field has a Meta, which pydantic does not read. Use Field there")
+    check_field_values(kind, uses_pydantic=True)
     for pattern, max_length in pydantic_types.patterns(kind):
         check_pattern(tool, name, pattern, max_length)
     return Parameter(name=name, annotation=kind, default=default, uses_pydantic=True)
-
-
-def _check_dataclass_fields(annotation: Any) -> None:
-    """Raise `UnsupportedTypeError` for a field that the dataclass sets itself: msgspec would take it from the caller."""
-    for part in walk_types(annotation):
-        if isinstance(part, type) and dataclasses.is_dataclass(part):
-            for field in dataclasses.fields(part):
-                if not field.init:
-                    raise UnsupportedTypeError(
-                        f"the field {field.name!r} of {part.__name__} has init=False, so no caller may set it. "
-                        "Use a property in its place"
-                    )
 
 
 def _check_markers(annotation: Any) -> None:
@@ -167,9 +159,7 @@ def _check_markers(annotation: Any) -> None:
         if get_origin(part) is not Annotated:
             continue
         for item in get_args(part)[1:]:
-            # pydantic's conint(…) and the like have a None for each limit that was not given.
-            known = isinstance(item, str | Header | Meta | None) or hasattr(item, "documentation")
-            if not known and not is_pydantic_marker(item):
+            if not isinstance(item, Header) and not is_known_metadata(item):
                 raise UnsupportedTypeError(
                     f"the toolkit does not know {type(item).__name__} in its annotation. {_GIVEN_ADVICE}"
                 )

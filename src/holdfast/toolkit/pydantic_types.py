@@ -2,18 +2,20 @@
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from typing import Annotated, Any, NotRequired, cast
 
 from pydantic import Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticOmit, PydanticSerializationError
+from pydantic_core import PydanticOmit, PydanticSerializationError, to_jsonable_python
 from typing_extensions import TypedDict
 
 from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.errors import ResultMismatchError
 from holdfast.toolkit.paging import CURSOR_HELP, Page
 from holdfast.toolkit.parameter import Issue
+from holdfast.toolkit.schema_details import describe_fields
 from holdfast.toolkit.type_support import UnsupportedTypeError
 
 _MAX_ISSUES = 32
@@ -38,6 +40,7 @@ _LIMIT_ERRORS = frozenset(
         *("string_too_short", "string_too_long", "string_pattern_mismatch", "too_short", "too_long"),
         *("bytes_too_short", "bytes_too_long"),
         *("decimal_max_digits", "decimal_max_places", "decimal_whole_digits"),
+        *("predicate_failed", "not_operation_failed"),
     }
 )
 """The errors of pydantic for a value outside of its limits."""
@@ -105,7 +108,7 @@ def make_limit_check(annotation: Any) -> Callable[[bytes], None] | None:
     would run once more.
     """
     parts = list(_core_schemas(annotation))
-    if not any(key in _LIMITS for part in parts for key in part) or any(map(_has_own_function, parts)):
+    if not any(map(_has_limit, parts)) or any(map(_has_own_function, parts)):
         return None
     adapter = _adapter(annotation)
 
@@ -124,6 +127,12 @@ def make_limit_check(annotation: Any) -> Callable[[bytes], None] | None:
     return check
 
 
+def _has_limit(schema: dict[str, Any]) -> bool:
+    """Whether a part of a type limits its values: by a key, or by a function of pydantic, as for `Predicate` and unions."""
+    is_check = schema.get("type") in ("function-after", "function-wrap")
+    return any(key in _LIMITS for key in schema) or (is_check and not _has_own_function(schema))
+
+
 def _has_own_function(schema: dict[str, Any]) -> bool:
     """Whether a part of a type is a validator or a serializer that the author wrote."""
     if not str(schema.get("type")).startswith("function-"):
@@ -131,6 +140,8 @@ def _has_own_function(schema: dict[str, Any]) -> bool:
     function = schema.get("function")
     if isinstance(function, dict):
         function = cast("dict[str, Any]", function).get("function")
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
     return str(getattr(function, "__module__", "")).partition(".")[0] not in ("pydantic", "pydantic_core")
 
 
@@ -149,6 +160,17 @@ def dump_default(annotation: Any, value: object) -> Json:
         return cast("Json", _adapter(annotation).dump_python(value, mode="json", warnings="error"))
     except PydanticSerializationError:
         raise UnsupportedTypeError("is not of the type of its parameter") from None
+
+
+def is_json(annotation: Any, value: object) -> bool:
+    """Whether a value can be sent as JSON, if need be with the serializer of its type."""
+    with suppress(PydanticSerializationError):
+        to_jsonable_python(value)
+        return True
+    with suppress(PydanticSerializationError, PydanticUserError):
+        _adapter(annotation).dump_python(value, mode="json", warnings="none")
+        return True
+    return False
 
 
 def json_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
@@ -172,19 +194,25 @@ def patterns(annotation: Any) -> Iterator[tuple[str, int | None]]:
 
 
 class _ShortSchema(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes from the names of fields and classes. A title that the author has set stays."""
+    """Leaves out the titles that pydantic makes from the names of fields and classes. A title that the author has set stays.
+
+    Texts in annotations become descriptions, as for msgspec.
+    """
+
+    def emit_warning(self, kind: Any, detail: str) -> None:
+        """Warn of nothing. The toolkit refuses a default that is not JSON in arguments; in results, it does not matter."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def model_schema(self, schema: Any) -> Any:
-        return _without_class_name(super().model_schema(schema), schema["cls"])
+        return _edit_class_schema(super().model_schema(schema), schema["cls"])
 
     def dataclass_schema(self, schema: Any) -> Any:
-        return _without_class_name(super().dataclass_schema(schema), schema["cls"])
+        return _edit_class_schema(super().dataclass_schema(schema), schema["cls"])
 
     def typed_dict_schema(self, schema: Any) -> Any:
-        return _without_class_name(super().typed_dict_schema(schema), schema.get("cls"))
+        return _edit_class_schema(super().typed_dict_schema(schema), schema.get("cls"))
 
 
 class _OutputSchema(_ShortSchema):
@@ -211,7 +239,12 @@ def _cached_adapter(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
 
 
-def _without_class_name(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
+def _edit_class_schema(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Leave out the name of the class, and add the descriptions in its annotations. pydantic reads only those in a `Field`."""
+    fields: dict[str, Any] = getattr(kind, "__pydantic_fields__", {})
+    describe_fields(
+        schema.get("properties"), kind, lambda name: getattr(fields.get(name), "alias", None) or name
+    )
     if schema.get("title") == getattr(kind, "__name__", None):
         schema.pop("title", None)
     return schema

@@ -5,7 +5,7 @@ MCP allows only flat forms: each field is a text, a number, a yes or no, or a ch
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -23,6 +23,7 @@ _FIELD = "value"  # the only field of a form that asks for one value
 _MAX_DESCRIBED = 5  # issues in a message
 _NOT_ALLOWED = "This value is not one of the choices."
 _FORMATS = ("email", "uri", "date", "date-time")
+_DECIMAL_AS_TEXT = {"type": "string", "format": "decimal"}  # the form asks for a number
 _COMMON = ("title", "description", "default")
 # By type: the keywords of JSON Schema that MCP allows in a form.
 _KEYWORDS: dict[str, tuple[str, ...]] = {
@@ -86,6 +87,12 @@ def make_form(kind: Any) -> Form:
             "call.ask needs the type of the answer, such as call.ask(question, bool), or the url of a page.",
             hint="Add the type that the tool expects from the user.",
         )
+    if isinstance(kind, str | list | tuple | dict | set):
+        raise HoldfastError(
+            codes.BAD_TOOL,
+            f"call.ask needs the type of the answer, and got {kind!r}.",
+            hint='Write choices as Literal["tea", "milk"]; for several of them, list[Literal["tea", "milk"]].',
+        )
     kind = expand_names(kind)
     try:
         return _cached_form(kind)
@@ -128,31 +135,16 @@ def _make_form(kind: Any) -> Form:
     fields = answer.get("properties")
     if not isinstance(fields, dict):
         raise _no_form("an object without named fields")
-    descriptions = _read_descriptions(kind)
     schema = {
         "type": "object",
         "properties": {
-            name: descriptions.get(name, {}) | _check_field(name, _simplify(field, definitions), definitions)
+            name: _check_field(name, _simplify(field, definitions), definitions)
             for name, field in fields.items()
         },
     }
     if answer.get("required"):
         schema["required"] = answer["required"]
     return Form(schema, arguments, is_object=True)
-
-
-def _read_descriptions(kind: Any) -> dict[str, JsonObject]:
-    """The descriptions of fields that are written as `Annotated[int, "How many?"]`."""
-    try:
-        hints = get_type_hints(kind, include_extras=True)
-    except (NameError, TypeError):
-        return {}
-    return {
-        name: {"description": text}
-        for name, hint in hints.items()
-        for text in get_args(hint)[1:]
-        if get_origin(hint) is Annotated and isinstance(text, str)
-    }
 
 
 def _simplify(schema: Json, definitions: JsonObject) -> JsonObject:
@@ -165,7 +157,7 @@ def _simplify(schema: Json, definitions: JsonObject) -> JsonObject:
         return {**_simplify(definitions[reference.rpartition("/")[2]], definitions), **others}
     choices = schema.get("anyOf") or schema.get("allOf")
     if isinstance(choices, list):
-        real = [choice for choice in choices if choice != {"type": "null"}]
+        real = [choice for choice in choices if choice not in ({"type": "null"}, _DECIMAL_AS_TEXT)]
         if len(real) == 1:
             return {**_simplify(real[0], definitions), **others}
     if "const" in schema:

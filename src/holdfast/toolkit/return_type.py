@@ -27,6 +27,7 @@ from holdfast.toolkit.dataclass_defaults import may_have_defaults, set_defaults
 from holdfast.toolkit.errors import ResultMismatchError
 from holdfast.toolkit.json_values import encode_json, is_finite
 from holdfast.toolkit.paging import Page
+from holdfast.toolkit.schema_details import add_details
 from holdfast.toolkit.type_support import (
     UnsupportedTypeError,
     find_library,
@@ -334,11 +335,15 @@ def _msgspec_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
     members = tuple(union_members(annotation))
     schema: JsonObject
     try:
-        (schema,), components = msgspec.json.schema_components([annotation], ref_template="#/$defs/{name}")
+        schemas, components = msgspec.json.schema_components([annotation], ref_template="#/$defs/{name}")
+        schema, members = schemas[0], (annotation,)
     except TypeError:  # a union of types that msgspec cannot tell apart
         schemas, components = msgspec.json.schema_components(members, ref_template="#/$defs/{name}")
         schema = {"anyOf": [*schemas]}
-    return schema, cast("JsonObject", dict(components))
+    definitions = cast("JsonObject", dict(components))
+    for part, member in zip(schemas, members, strict=True):
+        add_details(part, definitions, member, is_input=False)
+    return schema, definitions
 
 
 def inline_definitions(schema: JsonObject, definitions: JsonObject) -> tuple[JsonObject, JsonObject]:

@@ -5,6 +5,7 @@ A repository can announce its workspace in `.holdfast/workspace.toml`. This has 
 
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ ANNOUNCEMENT = ".holdfast/workspace.toml"
 _FILE = "bindings.json"
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_ANNOUNCEMENT_BYTES = 4096
+_CORRECT_FILE = "Correct the file, or delete it and bind the folders again with `holdfast workspaces bind`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +87,11 @@ def read_bindings(registry_folder: Path) -> Bindings:
         raise _bad_file(file, f"it cannot be read: {error.strerror}") from None
     try:
         status = os.fstat(descriptor)
-        if status.st_uid not in (os.geteuid(), 0) or is_writable_by_others(status):
-            raise _bad_file(file, "other users can change it")
+        if status.st_uid not in (os.geteuid(), 0):
+            raise _bad_file(file, "it belongs to another user", "Replace it with a copy of your own.")
+        if is_writable_by_others(status):
+            command = shlex.join(["chmod", "go-w", str(file)])
+            raise _bad_file(file, "other users can change it", f"Check its content, then run: {command}")
         content: Any = json.loads(read_descriptor(descriptor, limit=_MAX_FILE_BYTES, name=str(file)))
     except OSError as error:
         raise _bad_file(file, f"it cannot be read: {error.strerror}") from None
@@ -188,9 +193,5 @@ def _without(answers: Mapping[str, str], folder: str) -> dict[str, str]:
     return {path: slug for path, slug in answers.items() if path != folder}
 
 
-def _bad_file(file: Path, reason: str) -> HoldfastError:
-    return HoldfastError(
-        codes.BAD_WORKSPACE_FILE,
-        f"{file}: {reason}.",
-        hint="Correct the file, or delete it and bind the folders again with `holdfast workspaces bind`.",
-    )
+def _bad_file(file: Path, reason: str, hint: str = _CORRECT_FILE) -> HoldfastError:
+    return HoldfastError(codes.BAD_WORKSPACE_FILE, f"{file}: {reason}.", hint=hint)

@@ -76,6 +76,7 @@ class Overlap:
     file: Path
     trust: Trust
     """The workspace's trust; `sandboxed` if its file is invalid."""
+    is_file_valid: bool = True
 
     def describe(self) -> str:
         """Say why the session is sandboxed, and what to do about it."""
@@ -86,6 +87,11 @@ class Overlap:
             relation = f"This folder contains a folder of the workspace {slug!r} ({self.folder})"
         else:
             relation = f"This folder belongs to the workspace {slug!r} ({self.folder})"
+        if not self.is_file_valid:
+            return (
+                f"{relation}, whose file cannot be used, so this session is sandboxed. For a direct session, use another folder,"
+                f" or correct {self.file}"
+            )
         return (
             f"{relation}, which is sandboxed, so this session is sandboxed as well. For a direct session, use another folder,"
             f' or write trust = "direct" in {self.file}'
@@ -287,6 +293,7 @@ class Registry:
                     folder=folder,
                     file=self._folder / f"{_slug(entry)}{SUFFIX}",
                     trust=_trust(entry),
+                    is_file_valid=isinstance(entry.content, Workspace),
                 )
                 for folder, entry in entries
                 if any(

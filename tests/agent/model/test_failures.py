@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.model.find_models import find_by_keys
 from holdfast.events import StopReason, TurnEnded
 from holdfast.testing.scripted_model import (
     Answer,
@@ -222,6 +223,32 @@ async def test_a_missing_key_or_an_unknown_name_says_what_to_set(
     assert told[2].startswith(
         "The key of openai:gpt-5 is missing: the environment variable MY_KEY is not set."
     )
+
+
+async def test_a_provider_whose_library_takes_no_client_of_holdfast_is_refused_with_what_to_use_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GROQ_API_KEY", "x")
+    async with conversation(
+        tmp_path, [], model={"name": "groq:llama-3.3-70b-versatile", "base_url": ""}
+    ) as talk:
+        await talk.session.prompt("Hello")
+        told = await talk.replies()
+
+    assert told.startswith("Models of 'groq' are not supported, because Holdfast cannot limit their answers.")
+    assert "openai-chat:MODEL with model.base_url" in told
+    assert find_by_keys({"GROQ_API_KEY": "x"}) == []
+
+
+async def test_an_endpoint_of_a_provider_that_cannot_be_reached_is_not_blamed_on_model_base_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OLLAMA_BASE_URL", "http://127.0.0.1:9/v1")
+    async with conversation(tmp_path, [], model={"name": "ollama:qwen3", "base_url": ""}) as talk:
+        await talk.session.prompt("Hello")
+        told = await talk.replies()
+
+    assert "it refused the connection. Check that Ollama is running, or choose another model" in told
 
 
 @pytest.mark.promise("AGT-06")

@@ -10,7 +10,7 @@ import pytest
 from holdfast import JsonObject, OpenOptions, Session
 from holdfast.builtin.servers import AGENT_SERVERS
 from holdfast.events import Decision, Replied, SessionClosed
-from holdfast.host import team
+from holdfast.host import created_sessions
 from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import MessageReceived, Prompted
 from holdfast.model.json import Json
@@ -46,7 +46,7 @@ def result_of(request: ModelRequest, call: str) -> str:
 async def test_every_rule_of_the_team_tools_holds_for_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(team, "CREATION_SECONDS", 3600.0)
+    monkeypatch.setattr(created_sessions, "CREATION_SECONDS", 3600.0)
     after: dict[str, ModelRequest] = {}
     told = asyncio.Event()
 
@@ -179,7 +179,7 @@ async def test_questions_about_what_models_ask_for_name_who_asks_whatever_a_mess
 async def test_a_model_s_sessions_end_with_the_one_that_created_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ):
-    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+    monkeypatch.setattr(created_sessions, "CREATION_SECONDS", 0.0)
 
     created: list[str] = []
 

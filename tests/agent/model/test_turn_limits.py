@@ -54,6 +54,31 @@ async def test_a_turn_that_costs_too_much_is_ended(tmp_path: Path):
     assert float(str(ended.usage["usd"])) > 1
 
 
+async def test_the_cost_of_a_session_includes_what_it_cost_before_it_was_opened_again(tmp_path: Path):
+    script = [answer("One.", input_tokens=1_000_000), answer("Two.", input_tokens=1_000_000)]
+    async with conversation(
+        tmp_path, script, "anthropic", model={"name": "anthropic:claude-sonnet-5"}
+    ) as talk:
+        await talk.session.prompt("First")
+        await talk.session.close()
+        async with talk.host.reopen(talk.session.context.session_id) as again:
+            await again.prompt("Second")
+        ended = [event for event in await talk.events() if isinstance(event, TurnEnded)]
+
+    (first, second) = (_amount(event) for event in ended)
+    assert first > 1
+    assert second == pytest.approx(2 * first)
+
+
+def _amount(ended: TurnEnded) -> float:
+    """What the session had cost when the turn ended."""
+    match ended.usage["cost"]:
+        case {"amount": float(amount), "currency": "USD"}:
+            return amount
+        case cost:
+            raise AssertionError(cost)
+
+
 @pytest.mark.promise("AGT-07")
 async def test_a_limit_of_calls_that_is_reached_among_parallel_calls_ends_none_of_the_others(tmp_path: Path):
     script = [answer(*[Call("files__list", {"path": "."})] * 3), answer("I go on.")]

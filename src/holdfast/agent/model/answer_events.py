@@ -78,7 +78,8 @@ def check_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
     max_values = limits.max_event_values + repeated
     without_strings = b""
     for line in lines:
-        # At such a character, a library may end the line inside of what looks like a string here. So strings are checked, too.
+        # At such a character, a library may end the line inside of what looks like a string here. Without the quotation marks, all of the
+        # line is checked as if it were outside of strings.
         text = line.replace(b'"', b"") if _OTHER_LINE_END.search(line) else line
         if has_more_values(text, max_values):
             raise _too_many_values(max_values)

@@ -20,8 +20,8 @@ from holdfast.tracing import Tracer
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 24 * 60 * 60.0  # `limit_time` ends requests earlier
 _CUSTOM_FORMATS = ("openai", "openai-responses", "openai-chat", "ollama", "anthropic")
-# Providers whose libraries do not use httpx. Named here, so that the message does not ask to install their libraries first.
-_WITHOUT_HTTPX = ("bedrock", "xai")
+# Providers whose libraries take no client of httpx2. Named here, so that the message does not ask to install their libraries first.
+_UNSUPPORTED = ("bedrock", "groq", "huggingface", "xai")
 _CUSTOM_ENDPOINT = "own"
 """The provider name of `model.base_url` in stored messages. Reasoning is sent back only to the provider that wrote it."""
 
@@ -71,7 +71,7 @@ class ModelClients:
         is_other_provider = bool(config.base_url) and _custom_format(config.name) == ""
         if config.api_key_env and not is_other_provider:
             _check_key(config, config.api_key_env)
-        if config.name.partition(":")[0] in _WITHOUT_HTTPX:
+        if config.name.partition(":")[0] in _UNSUPPORTED:
             raise failures.unsupported_provider(config)
         if (config.base_url or config.name.startswith("ollama:")) and not is_other_provider:
             return self._at_custom_endpoint(config)

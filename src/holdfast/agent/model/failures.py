@@ -1,6 +1,6 @@
 """Makes the errors for a model that cannot answer. A function's docstring says when to raise its error.
 
-Each error says what happened and what to set, and never repeats text from the endpoint.
+Each error says what happened and what to do, and never repeats text from the endpoint.
 """
 
 import shlex
@@ -96,7 +96,7 @@ def unknown_model(config: ModelConfig) -> HoldfastError:
 
 
 def unsupported_provider(config: ModelConfig) -> HoldfastError:
-    """The provider's library does not use httpx, so the limits of the transport would not apply to its requests."""
+    """The provider's library does not take Holdfast's HTTP client (of httpx2), so the limits of its transport would not apply."""
     provider = config.name.partition(":")[0]
     return _unavailable(
         f"Models of {provider[:100]!r} are not supported, because Holdfast cannot limit their answers. Use another provider,"
@@ -115,11 +115,16 @@ def missing_library(config: ModelConfig, package: str) -> HoldfastError:
     return _unavailable(f"Models of {provider!r} need {needed}. Install it: {install}")
 
 
-def unreachable(address: str, reason: str) -> HoldfastError:
+def unreachable(config: ModelConfig, address: str, reason: str) -> HoldfastError:
     """The connection to the endpoint failed, or ended before the answer."""
+    if config.base_url:
+        advice = "Check that it is running, check model.base_url,"
+    elif config.name.startswith("ollama:"):
+        advice = "Check that Ollama is running,"
+    else:
+        advice = "Check that this machine can reach it,"
     return _unavailable(
-        f"The model's endpoint at {address} could not be reached: {reason}. Check that it is running, check model.base_url,"
-        " or choose another model with /model."
+        f"The model's endpoint at {address} could not be reached: {reason}. {advice} or choose another model with /model."
     )
 
 

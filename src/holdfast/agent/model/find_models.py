@@ -15,7 +15,6 @@ _SUGGESTED = {
     "GOOGLE_API_KEY": "google:gemini-flash-latest",
     "GEMINI_API_KEY": "google:gemini-flash-latest",
     "OPENROUTER_API_KEY": "openrouter:anthropic/claude-sonnet-5",
-    "GROQ_API_KEY": "groq:llama-3.3-70b-versatile",
     "MISTRAL_API_KEY": "mistral:mistral-large-latest",
     "DEEPSEEK_API_KEY": "deepseek:deepseek-chat",
 }
@@ -31,7 +30,7 @@ class FoundModel:
 
 
 def find_by_keys(environ: Mapping[str, str]) -> list[FoundModel]:
-    """Return one model of each provider whose key is in the environment."""
+    """Return one model of each provider in `_SUGGESTED` whose key is in the environment."""
     reasons: dict[str, str] = {}
     for variable, name in _SUGGESTED.items():
         if environ.get(variable):

@@ -1,4 +1,4 @@
-"""The agent of a session with a model: it runs slash commands, and lets the model answer all other prompts."""
+"""The default agent of a session: it runs slash commands, and lets the model, if there is one, answer all other prompts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -96,7 +96,8 @@ class ModelAgent:
         )
         self._history: History | None = None
         """The conversation so far; None if it must be loaded from the store."""
-        self._cost = 0.0
+        self._cost: float | None = None
+        """What the session has cost so far; None if it must be computed from the store."""
         self.choose_with = ""
         """How an application chooses a model, for messages, such as "`model=` in Python"; empty if a user chooses it by typing `/model`."""
 
@@ -152,6 +153,7 @@ class ModelAgent:
         options = RunOptions(
             model=config, instructions=instructions, budget=turn.budget, take_messages=turn.take_messages
         )
+        await self._load_cost(turn)
         run = ModelRun(clients, turn, options, history.messages)
         size = config.limits.context_tokens
         earlier_usage = Usage()
@@ -168,16 +170,16 @@ class ModelAgent:
                 result = await run.run(blocks)
         finally:
             run.usage += earlier_usage
-            self._cost += run.usage.cost
-            turn.report_usage(_usage_report(run.usage, run.context_tokens, size, self._cost))
+            cost = self._add_cost(run.usage.cost)
+            turn.report_usage(_usage_report(run.usage, run.context_tokens, size, cost))
         if result.notice:
             await turn.reply(f"\n{result.notice}\n" if result.text else f"{result.notice}\n")
             return result.reason
         history.replace_messages(run.messages, turn.turn_id)
         if must_compact(run.context_tokens, config.limits):
             used = await compact(clients, turn, options, history)
-            self._cost += used.cost
-            turn.report_usage(_usage_report(run.usage + used, run.context_tokens, size, self._cost))
+            cost = self._add_cost(used.cost)
+            turn.report_usage(_usage_report(run.usage + used, run.context_tokens, size, cost))
         self._history = history
         if result.reason is StopReason.REFUSAL and not result.text:
             await turn.reply(f"{config.name} refused to answer, without a reason.\n")
@@ -198,15 +200,27 @@ class ModelAgent:
             turn.context, status, own=f"{_SUB_AGENT_INSTRUCTIONS}\n\n{own}".strip()
         )
         options = RunOptions(model=config, instructions=instructions, budget=turn.budget)
+        await self._load_cost(turn)
         run = ModelRun(await self._models.clients(config), turn, options)
         try:
             result = await run.run(blocks)
         finally:
-            self._cost += run.usage.cost
+            self._add_cost(run.usage.cost)
             turn.report_usage(run.unstored_usage.to_json())
         if result.notice:
             await turn.reply(f"\n{result.notice}\n")
         return result.reason
+
+    async def _load_cost(self, turn: TurnContext) -> None:
+        """Before the first request since the session was opened: compute what the session cost before."""
+        if self._cost is None:
+            by_agent = await sum_usage(turn.past_events())
+            if self._cost is None:  # another sub-agent may have computed it in between
+                self._cost = sum(usage.cost for usage in by_agent.values())
+
+    def _add_cost(self, cost: float) -> float:
+        self._cost = (self._cost or 0.0) + cost
+        return self._cost
 
     async def set_model(self, name: str) -> None:
         """Use another model from the next prompt on. If that model cannot be used, raise an error that says what to set."""

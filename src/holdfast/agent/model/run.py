@@ -120,7 +120,7 @@ class ModelRun:
         self.unstored_usage = Usage()
         """What was used by requests whose answer is not stored: they failed, were cancelled, or had an empty answer."""
         self.context_tokens = 0
-        """How many tokens the last request and its answer had together."""
+        """How many tokens a request and its answer had together, in the last answer that reported them; 0 if none has."""
         self.has_answer = False
         """Whether an answer has arrived, whole or in part."""
         self._last_usage = Usage()

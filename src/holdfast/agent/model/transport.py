@@ -96,7 +96,9 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
                 response = await self._transport_for(request.url).handle_async_request(request)
             except httpx2.TransportError as error:
                 address = f"{request.url.scheme}://{request.url.netloc.decode('ascii', 'replace')}"
-                raise _fail(exchange, failures.unreachable(address, _why_unreachable(error))) from error
+                raise _fail(
+                    exchange, failures.unreachable(exchange.config, address, _why_unreachable(error))
+                ) from error
             delay = retry_delay(response, exchange.attempts, exchange.limits)
             if delay is None:
                 return await _check_response(response, exchange, host)

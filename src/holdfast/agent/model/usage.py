@@ -110,7 +110,7 @@ def describe_usage(by_agent: Mapping[str, Usage]) -> list[tuple[str, str]]:
 
 
 def cost_of(stream: "StreamedResponse | None") -> float | None:
-    """Return the cost in US dollars of what has arrived of an answer; None if the price of the model is not known."""
+    """Return the cost in US dollars of what has arrived of an answer; None if nothing has, or if the price of the model is not known."""
     if stream is None or stream.provider_name == "own":
         return None
     try:

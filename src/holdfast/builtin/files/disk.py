@@ -46,7 +46,7 @@ class FolderEntry:
     kind: str
     """`file`, `folder`, `link` (a symbolic link) or `other`."""
     size: int | None = None
-    """In bytes; None for everything but files."""
+    """In bytes; None for everything but files, and for a file that was deleted since it was listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

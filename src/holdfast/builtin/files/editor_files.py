@@ -33,7 +33,7 @@ class EditorFiles:
     confined_folders: ConfinedFolders
 
     async def is_allowed(self, real_path: str) -> bool:
-        """Return whether the editor may open this path: only in a direct session, and only if no confined server runs in its folder."""
+        """Return whether the editor may open this path: only in a direct session, and only if no confined server can change its folder."""
         if self.trust is not Trust.DIRECT:
             return False
         if self.confined_folders.contain(real_path):  # servers of this process

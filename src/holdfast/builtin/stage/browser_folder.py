@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.model.browsers_folder import browsers_folder
 from holdfast.model.folder_tree import remove_tree
-from holdfast.sandbox.roots import NOBODY
+from holdfast.sandbox.user_and_group import NOBODY
 
 _LOCK = ".lock"
 

@@ -52,7 +52,7 @@ class Downloads:
         return self._listed.get(number)
 
     def find(self, guid: str) -> Download | None:
-        """Return the download to which the browser has given this id."""
+        """Return the listed download to which the browser has given this id; None if there is none."""
         return next((download for download in self._listed.values() if download.guid == guid), None)
 
     def begin(self, event: cdp.BrowserDownloadWillBegin) -> tuple[int, Download]:

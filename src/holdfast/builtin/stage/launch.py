@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import socket
 from collections.abc import Sequence
@@ -81,10 +82,8 @@ class BrowserProcess:
         try:
             await self.connection.send(protocol.BrowserGetVersion(), timeout=_START_SECONDS)
         except (NoAnswerError, ConnectionLostError, CdpError) as error:
-            raise ToolError(
-                LAUNCH_FAILED,
-                f"The browser did not start: {self._errors.text() or error}. Run: {self._program} --version",
-            ) from None
+            why, command = self._errors.text() or error, shlex.join([self._program, "--version"])
+            raise ToolError(LAUNCH_FAILED, f"The browser did not start: {why}. Run: {command}") from None
 
     async def close(self) -> None:
         """End the browser within a second: if it does not end by itself, it is killed."""

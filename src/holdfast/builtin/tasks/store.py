@@ -53,7 +53,8 @@ class Task:
     created_at: str
     updated_at: str
     created_by: str
-    """The id of the session that added it, or the name of a client without a session; empty if neither is known."""
+    """The id of the session that added it, `client NAME` for a client without a session, or a command such as `holdfast tasks`; empty if
+    none of them is known."""
 
 
 def task_number(id: str, workspace: str) -> int | None:

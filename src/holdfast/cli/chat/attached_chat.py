@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from holdfast.cli.chat.chat import Chat
 from holdfast.cli.find_session import short_id
@@ -58,16 +59,25 @@ class AttachedChat(Chat):
             try:
                 await asyncio.wait([prompting, closed], return_when=asyncio.FIRST_COMPLETED)
                 if not prompting.done():
-                    raise HoldfastError(
-                        codes.CONNECTION_CLOSED,
-                        remote.end_reason,
-                        hint=f"To open it here: holdfast chat --resume {short_id(self._lease.session_id)}",
-                    )
+                    raise self._ended_error(remote)
                 prompting.result()
             finally:
                 for task in (prompting, closed):
                     task.cancel()
                 await asyncio.wait([prompting, closed])
+
+    def _ended_error(self, remote: RemoteSession) -> HoldfastError:
+        """The error that ends the chat when the session or its process has ended."""
+        hint = f"To open it here: holdfast chat --resume {short_id(self._lease.session_id)}"
+        return HoldfastError(codes.CONNECTION_CLOSED, remote.end_reason, hint=hint)
+
+    def _print_failure(self, error: HoldfastError) -> None:
+        """Print the error of a command, or end the chat if the reason is that the session has ended."""
+        if self._remote is not None and self._remote.closed.is_set():
+            self._printer.clear_status()
+            self._printer.new_line()
+            raise self._ended_error(self._remote)
+        super()._print_failure(error)
 
     def _prompts_to_save(self, typed: Sequence[str]) -> Sequence[str]:
         """The prompts that were answered, as the process that has the session open masked them: only it knows the session's secrets."""
@@ -104,7 +114,11 @@ class _AttachedSession:
         return turn
 
     def cancel(self) -> None:
-        task: asyncio.Task[object] = asyncio.create_task(self._remote.cancel())
+        async def send() -> None:
+            with suppress(HoldfastError):  # the session has ended, and the chat ends with the reason
+                await self._remote.cancel()
+
+        task: asyncio.Task[object] = asyncio.create_task(send())
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 

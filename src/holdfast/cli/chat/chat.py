@@ -90,6 +90,8 @@ class ChatSession(Protocol):
 class Chat(ABC):
     """Reads prompts and prints what a session does, on one event loop. Subclasses open the session or attach to it."""
 
+    _commands = CHAT_COMMANDS
+
     def __init__(self, settings: Settings, on_end: Callable[[], None] = lambda: None) -> None:
         """`on_end` is called when the chat starts to shut down."""
         self._settings = settings
@@ -142,6 +144,7 @@ class Chat(ABC):
         if decision := self._door.describe_other_decision(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
+            return
         self._printer.prints_whole_rows = self._input.is_open
         self._printer.show_stored(stored)
 
@@ -204,7 +207,7 @@ class Chat(ABC):
                     self._printer.new_line()
                     self._printer.print(advice, "dim")
                 if _first_word(text) == _HELP:
-                    print_chat_commands(self._printer)
+                    print_chat_commands(self._printer, self._commands)
 
     def _advice_after(self, text: str) -> str:
         """Advice to print after the turn of this prompt; empty if there is none. Overridden by `OwnChat`."""
@@ -306,6 +309,7 @@ class Chat(ABC):
 
     def _print_failure(self, error: HoldfastError) -> None:
         self._has_turn_failed = True
+        self._printer.clear_status()
         self._printer.new_line()
         print_error(error)
 
@@ -351,7 +355,7 @@ class Chat(ABC):
         )
 
     def _completions(self) -> Completions:
-        own = {f"/{command.name}": command.description for command in CHAT_COMMANDS}
+        own = {f"/{command.name}": command.description for command in self._commands}
         if self._session is None:
             return Completions(commands=own, arguments={})
         session = self._session.describe()

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from holdfast.agent.describe_arguments import example_arguments, required_arguments
 from holdfast.cli.chat.chat import ChatSession
+from holdfast.cli.chat.help import DEV_COMMANDS
 from holdfast.cli.chat.own_chat import ChatOptions, OwnChat
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.output import print_error
@@ -33,6 +34,7 @@ _THREADS = WorkerThreads("source files", threads=1)
 class DevChat(OwnChat):
     """Calls the tools of one server. It asks for no approval, because the server is the user's own program."""
 
+    _commands = DEV_COMMANDS
     _shows_whole_reasons = True
 
     def __init__(

@@ -1,6 +1,7 @@
 """What a chat says about commands: at its beginning, and after the answer to `/help`. `agent/command_list.py` makes that answer."""
 
 import os
+from collections.abc import Sequence
 
 from holdfast.agent.agent import Command
 from holdfast.agent.command_list import describe_commands
@@ -10,14 +11,23 @@ from holdfast.cli.event_printer import EventPrinter
 from holdfast.session.session import Session
 
 _LEAVE = "Leave; you can resume the session later"
+_SESSION_COMMANDS = (
+    Command(name="stop", description="Cancel the running turn, even if another terminal started it"),
+    Command(name="mode", description="Show the mode, or change it"),
+)
 CHAT_COMMANDS = (
     Command(name="quit", description=_LEAVE),
     Command(name="exit", description=_LEAVE),
-    Command(name="stop", description="Cancel the running turn, even if another terminal started it"),
-    Command(name="mode", description="Show the mode, or change it"),
+    *_SESSION_COMMANDS,
     Command(name="approve", description="Review the project's servers"),
 )
 """The commands that the chat runs itself."""
+DEV_COMMANDS = (
+    Command(name="quit", description="Leave"),
+    Command(name="exit", description="Leave"),
+    *_SESSION_COMMANDS,
+)
+"""Those of `holdfast dev`: its session is not stored, and has no servers of the project."""
 _COMMANDS_WITHOUT_MODEL = (
     ("/tools", "list the tools"),
     ('/call files.list {"path": "."}', "call a tool"),
@@ -55,7 +65,7 @@ def print_usage(printer: EventPrinter, session: Session) -> None:
     printer.print()
 
 
-def print_chat_commands(printer: EventPrinter) -> None:
+def print_chat_commands(printer: EventPrinter, commands: Sequence[Command]) -> None:
     """Print the commands that the chat runs itself. The session's own list does not contain them."""
     printer.new_line()
-    printer.print_lines(describe_commands(CHAT_COMMANDS), end="")
+    printer.print_lines(describe_commands(commands), end="")

@@ -1,6 +1,8 @@
 """`holdfast sessions attach` and `watch`: use a session that another process has open."""
 
 import asyncio
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +67,8 @@ def watch(*, session: str, after: int, as_json: bool) -> None:
 
     With --json, each line is an event with its number, time and kind. Press Ctrl-C to stop.
 
+    Exit codes: 0 the session was closed, 1 its process ended without closing it, 2 invalid usage.
+
     \b
     Example:
       holdfast sessions watch 3f2a
@@ -82,21 +86,32 @@ def watch(*, session: str, after: int, as_json: bool) -> None:
 async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool) -> None:
     from holdfast.cli.chat.door import TerminalDoor
     from holdfast.cli.event_printer import EventPrinter
+    from holdfast.cli.find_session import short_id
     from holdfast.cli.output import write_json_lines
     from holdfast.cli.sessions.show import event_to_json_line
     from holdfast.host.remote.client import AttachRequest, attach_to_owner
+    from holdfast.model import codes
+    from holdfast.model.errors import HoldfastError
     from holdfast.model.permission import DoorKind
 
     stored = await _find_open(settings, typed)
     assert stored.lease is not None
     printer = EventPrinter()
+    closed_pipe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def show(events: "Sequence[StoredEvent]") -> None:
-        if as_json:
-            write_json_lines(None, map(event_to_json_line, events))
+        if closed_pipe.done():
             return
-        for event in events:
-            printer.show_stored(event)
+        try:
+            if as_json:
+                write_json_lines(None, map(event_to_json_line, events))
+            else:
+                for event in events:
+                    printer.show_stored(event)
+            if printer.is_closed:
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        except OSError as error:
+            closed_pipe.set_exception(error)
 
     async with attach_to_owner(
         settings.data_dir,
@@ -105,8 +120,18 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
         on_events=show,
         request=AttachRequest(door=DoorKind.CHAT, after=after, may_answer=False),
     ) as remote:
-        await remote.closed.wait()
+        closed = asyncio.ensure_future(remote.closed.wait())
+        await asyncio.wait([closed, closed_pipe], return_when=asyncio.FIRST_COMPLETED)
+        closed.cancel()
+        if closed_pipe.done():
+            closed_pipe.result()
     printer.new_line()
+    if not remote.is_session_closed:
+        raise HoldfastError(
+            codes.CONNECTION_CLOSED,
+            remote.end_reason,
+            hint=f"To see what it has stored: holdfast sessions replay {short_id(stored.context.session_id)}",
+        )
 
 
 async def _find_open(settings: "Settings", typed: str) -> "StoredSession":

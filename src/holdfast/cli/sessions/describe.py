@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ToolCalled
 from holdfast.model.event_text import tool_name
 from holdfast.model.json import JsonObject
@@ -22,6 +24,8 @@ class SessionSummary:
     stored: StoredSession
     interrupted: tuple[MissingEnd, ...]
     """The events that end the calls and the turn that were running when its process ended. They are not stored yet."""
+    is_damaged: bool = False
+    """Whether an event that the summary needs cannot be read. Then the title may be missing, and nothing is interrupted."""
 
     @property
     def state(self) -> SessionState:
@@ -30,7 +34,9 @@ class SessionSummary:
 
     @property
     def short_state(self) -> str:
-        """One word: `open`, `running` (a turn is running), `interrupted` or `closed`."""
+        """One word: `open`, `running` (a turn is running), `interrupted`, `damaged` or `closed`."""
+        if self.is_damaged:
+            return "damaged"
         if self.interrupted:
             return "interrupted"
         return "running" if self.stored.open_turn else self.state
@@ -61,29 +67,47 @@ class SessionSummary:
             "updated": stored.updated.isoformat(),
             "events": stored.last_seq,
             "interrupted": bool(self.interrupted),
+            "damaged": self.is_damaged,
         }
 
 
 async def summarize(store: Store, stored: StoredSession) -> SessionSummary:
     """Read what a summary of the session needs."""
-    return await store.read(
-        lambda tx: SessionSummary(
-            stored=_add_title(tx, stored), interrupted=missing_ends_unless_held(tx, stored)
-        )
-    )
+
+    def read(tx: ReadTx) -> SessionSummary:
+        titled, is_title_damaged = _add_title(tx, stored)
+        try:
+            interrupted = missing_ends_unless_held(tx, stored)
+        except HoldfastError as error:
+            _require_damaged(error)
+            return SessionSummary(stored=titled, interrupted=(), is_damaged=True)
+        return SessionSummary(stored=titled, interrupted=interrupted, is_damaged=is_title_damaged)
+
+    return await store.read(read)
 
 
 async def with_titles(store: Store, sessions: Iterable[StoredSession]) -> list[StoredSession]:
     """The sessions. One without a title, because nothing was prompted, gets its first call as title: `called files.list`."""
-    return await store.read(lambda tx: [_add_title(tx, stored) for stored in sessions])
+    return await store.read(lambda tx: [_add_title(tx, stored)[0] for stored in sessions])
 
 
-def _add_title(tx: ReadTx, stored: StoredSession) -> StoredSession:
+def _add_title(tx: ReadTx, stored: StoredSession) -> tuple[StoredSession, bool]:
+    """The session with a title, and whether the events that the title needs are damaged."""
     if stored.title:
-        return stored
-    first = tx.events(stored.context.session_id, 0, _MAX_EVENTS_READ)
+        return stored, False
+    try:
+        first = tx.events(stored.context.session_id, 0, _MAX_EVENTS_READ)
+    except HoldfastError as error:
+        _require_damaged(error)
+        return stored, True
     calls = (each.event for each in first if isinstance(each.event, ToolCalled))
-    return replace(stored, title=next((f"called {tool_name(call)}" for call in calls), ""))
+    return replace(stored, title=next((f"called {tool_name(call)}" for call in calls), "")), False
+
+
+def _require_damaged(error: HoldfastError) -> None:
+    """Raise the error unless it says that an event is damaged. One damaged session must not prevent a list of all."""
+    if error.code is not codes.STORE_CORRUPT:
+        raise error
 
 
 def time_ago(moment: datetime) -> str:

@@ -10,6 +10,7 @@ from yarl import URL
 from holdfast import __version__
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.cookies import Cookies
+from holdfast.connect.http.entry_headers import entry_headers
 from holdfast.connect.http.event_stream import EventTooLongError
 from holdfast.connect.http.login_store import how_to_log_in, uses_login
 from holdfast.connect.http.pools import Pool
@@ -41,21 +42,6 @@ class Credentials(Protocol):
         ...
 
 
-_RESERVED_HEADERS = {
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "host",
-    "last-event-id",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    CONTEXT_HEADER.lower(),
-}
 _MAX_REQUESTS = 3  # the first request and two redirects
 _UNAUTHORIZED = 401
 
@@ -81,7 +67,7 @@ class Endpoint:
         self._pool = pool
         self._name = spec.name
         self._url = parse_url(spec.transport.url)
-        self._headers = {"user-agent": f"holdfast/{__version__}"} | _drop_reserved(spec.transport.headers)
+        self._headers = {"user-agent": f"holdfast/{__version__}"} | entry_headers(spec.transport.headers)
         self._cookies = None if "cookie" in self._headers else Cookies()
         self._uses_login = uses_login(spec)
         self._how_to_log_in = how_to_log_in(spec)
@@ -231,14 +217,6 @@ def _display_redirect(url: URL, response: HttpResponse) -> str:
 
 def _add_authorization(headers: Mapping[str, str], value: str) -> Mapping[str, str]:
     return {**headers, "authorization": value} if value else headers
-
-
-def _drop_reserved(headers: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name.lower(): value
-        for name, value in headers.items()
-        if name.lower() not in _RESERVED_HEADERS and not name.lower().startswith(("mcp-", "proxy-"))
-    }
 
 
 def _error_text(error: Exception) -> str:

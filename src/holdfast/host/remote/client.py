@@ -67,6 +67,11 @@ class RemoteSession:
         """Why no more events arrive; known once `closed` is set."""
         return self._handler.end_reason
 
+    @property
+    def is_session_closed(self) -> bool:
+        """Whether the session was closed. False if its process has ended without closing it; known once `closed` is set."""
+        return self._handler.is_session_closed
+
     async def wait_handled(self, seq: int) -> None:
         """Wait until `on_events` has handled every event up to this number, or the connection has ended."""
         ended = asyncio.create_task(self._peer.ended.wait())
@@ -217,6 +222,7 @@ class _Handler:
         self._on_events = on_events
         self.owner = lease.owner
         self.end_reason = f"The session was open in {lease.owner}, which has ended."
+        self.is_session_closed = False
         self.last_seq = 0
         """The number of the last event that `on_events` has handled."""
         self.changes: dict[str, tuple[int, str]] = {}
@@ -226,7 +232,8 @@ class _Handler:
 
     def on_notification(self, notification: Notification) -> None:
         if notification.method == messages.END:
-            self.end_reason = messages.decode_params(notification, messages.EndParams).reason
+            end = messages.decode_params(notification, messages.EndParams)
+            self.end_reason, self.is_session_closed = end.reason, end.is_session_closed
 
     def _note_changes(self, events: Sequence[StoredEvent]) -> None:
         for stored in events:

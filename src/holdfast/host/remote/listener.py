@@ -74,11 +74,11 @@ class SessionListener:
     def _accept(self) -> asyncio.Protocol:
         client = _Client(self._find, self._clients.discard)
         self._clients.add(client)
-        return _CheckedTransport(client.peer, is_full=len(self._clients) > _MAX_CLIENTS)
+        return _CheckedConnection(client.peer, is_full=len(self._clients) > _MAX_CLIENTS)
 
 
-class _CheckedTransport(SocketTransport):
-    """Closes the connection at once if it comes from another user, or if there are too many."""
+class _CheckedConnection(SocketTransport):
+    """The protocol of an accepted connection. Closes the connection at once if it comes from another user, or if there are too many."""
 
     def __init__(self, peer: Peer, *, is_full: bool) -> None:
         super().__init__(peer)
@@ -230,19 +230,19 @@ class _Client:
             while batch := await subscription.next_batch():
                 for events in _split(batch):
                     await self.peer.request(messages.EVENTS, messages.EventsParams(events=events))
-            reason = "The session was closed."
+            end = messages.EndParams(reason="The session was closed.", is_session_closed=True)
         except HoldfastError as error:
             log.warning("events are no longer sent", extra={"reason": error.message})
-            reason = error.message
+            end = messages.EndParams(reason=error.message)
         except Exception:
             log.exception("events are no longer sent")
-            reason = "Internal error in Holdfast; see its log."
+            end = messages.EndParams(reason="Internal error in Holdfast; see its log.")
         finally:
             subscription.close()  # so that nothing waits for this client to handle events
         if not self.peer.ended.is_set():
             with suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
-                    await self.peer.notify(messages.END, messages.EndParams(reason=reason))
+                    await self.peer.notify(messages.END, end)
         # The session is closed, or the client is gone.
         asyncio.get_running_loop().call_soon(self.peer.ended.set)
 

@@ -27,7 +27,7 @@ ATTACH, PROMPT, CANCEL, DESCRIBE = "attach", "prompt", "cancel", "describe"
 SET_MODE, LOWER_TRUST = "set_mode", "lower_trust"
 EVENTS, REQUEST_PERMISSION, ELICIT, END = "events", "request_permission", "elicit", "end"
 MAX_MASKED_LENGTH = 4000
-"""A longer prompt is not returned with its secrets masked."""
+"""The text of a longer prompt is not returned, not even masked."""
 MAX_BATCH_BYTES = 1024 * 1024
 LIMITS = Limits(line_bytes=64 * 1024 * 1024, depth=1024, digits=4300, values=10_000_000)
 """Higher than for other peers: both ends belong to the same user, and a batch of events may have many values."""
@@ -96,10 +96,12 @@ class DescribeParams(msgspec.Struct, kw_only=True, rename="camel"):
     wait_seconds: float = 0.0
 
 
-class EndParams(msgspec.Struct, kw_only=True):
+class EndParams(msgspec.Struct, kw_only=True, rename="camel"):
     """Why no more events follow."""
 
     reason: str
+    is_session_closed: bool = False
+    """Whether the session was closed, and all of its events were sent."""
 
 
 class WireEvent(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):

@@ -41,9 +41,10 @@ from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE, OWN_PYTHON, system_path
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
-from holdfast.sandbox.roots import NOBODY, open_no_symlinks, open_root, server_user
+from holdfast.sandbox.roots import open_no_symlinks, open_root
 from holdfast.sandbox.sandbox import Availability, CachedCheck, PreparedProcess, open_memory_file
 from holdfast.sandbox.start_confined import start_confined_unchecked
+from holdfast.sandbox.user_and_group import NOBODY, server_user
 
 _CHECK_SECONDS = 20.0
 _MAX_DESCRIPTORS = 240  # the kernel passes at most 253 in one message

@@ -104,16 +104,16 @@ class MountPlan:
         if not self.protect_devices:
             return []
         mounts = parse_mountinfo(text)
-        return [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.source != "/"]
+        return [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.root != "/"]
 
     def _unplanned(self, mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> Iterator[str]:
         """Mounts that are not planned, except those inside a bound folder, which the host has at the same path."""
-        host_mounts = {(mount.path, mount.device, mount.source) for mount in on_host}
+        host_mounts = {(mount.path, mount.device, mount.root) for mount in on_host}
         for mount in mounts:
             is_planned = mount.path in self.bound or mount.path in self.other_paths
             if is_planned or any(is_within(mount.path, folder) for folder in _UNCHECKED_FOLDERS):
                 continue
-            if (mount.path, mount.device, mount.source) not in host_mounts or is_of_kernel(mount):
+            if (mount.path, mount.device, mount.root) not in host_mounts or is_of_kernel(mount):
                 yield f"something is mounted at {mount.path!r}"
 
 
@@ -124,7 +124,7 @@ def plan_mounts(
     mounts = [mount for mount in (*filesystem.system_mounts, *filesystem.mounts) if mount.kind != "symlink"]
     bound = {mount.path: mount for mount in mounts if mount.kind != "empty"}
     return MountPlan(
-        bound={path: _status_identity(os.fstat(descriptors[mount.source])) for path, mount in bound.items()},
+        bound={path: _status_identity(os.fstat(descriptors[mount.root])) for path, mount in bound.items()},
         read_only=frozenset(path for path, mount in bound.items() if mount.kind != "bind"),
         other_paths=frozenset(
             (*_BWRAP_MOUNTS, *filesystem.files, *(mount.path for mount in mounts if mount.kind == "empty"))

@@ -24,8 +24,9 @@ from holdfast.sandbox.opened_path import PathOpener
 from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
-from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
+from holdfast.sandbox.roots import open_no_symlinks, open_root
 from holdfast.sandbox.sandbox import Availability, CachedCheck, PreparedProcess, open_memory_file
+from holdfast.sandbox.user_and_group import server_user
 
 _LABEL = "dev.holdfast.host"
 _IN_USE_SECONDS = 5.0  # below `_PREPARE_SECONDS` in `start_confined.py`

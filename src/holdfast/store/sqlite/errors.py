@@ -49,6 +49,7 @@ _CALLER_ERRORS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
 _SQLITE_CODES: dict[int, Code] = {
     # When the index of the WAL cannot grow, SQLite reports an I/O error, but the disk is full.
     sqlite3.SQLITE_IOERR_SHMSIZE: codes.STORE_FULL,
+    sqlite3.SQLITE_INTERRUPT: codes.STORE_CLOSED,
     sqlite3.SQLITE_FULL: codes.STORE_FULL,
     sqlite3.SQLITE_READONLY: codes.STORE_READ_ONLY,
     sqlite3.SQLITE_CORRUPT: codes.STORE_CORRUPT,

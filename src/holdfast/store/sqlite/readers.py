@@ -70,7 +70,8 @@ class Readers:
                 self._interrupt()
                 # An interrupt between two statements has no effect, so it is repeated.
                 await asyncio.wait([future], timeout=_INTERRUPT_SECONDS)
-            await future
+            await asyncio.wait([future])
+            future.exception()  # it may have been interrupted, too
         for thread in self._threads:
             thread.join()
 
