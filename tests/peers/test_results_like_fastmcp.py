@@ -47,4 +47,7 @@ def test_tokens_are_no_more_than_fastmcps_and_as_documented():
         assert row.goal == "<= 1.1"
         assert row.met
         assert f"| {row.ours:,.0f} ({row.ratio:.2f}×) | {row.peer:,.0f} |" in page
+    for name in ("answers", "tools_list"):
+        with_envelope = rows[f"{name}_with_envelope"]
+        assert f"| {with_envelope.ours:,.0f} ({with_envelope.ratio:.2f}×) | {rows[name].ours:,.0f} (" in page
     assert rows["answers_with_envelope"].ratio > 1.3  # what the other envelope costs

@@ -279,7 +279,7 @@ NOT_JSON = "is a Depends, which is not a JSON value"
         (Defaulted, "the default of the field 'a' of Defaulted " + NOT_JSON),
         (DefaultedBesidePydantic, NOT_JSON),
         (DefaultedModel, NOT_JSON),
-        (DefaultedStruct, "cannot be read from JSON"),
+        (DefaultedStruct, "the default of the field 'a' of DefaultedStruct is not a JSON value"),
         (
             OtherType,
             "the default of the field 'a' of OtherType is not of its type: Expected `int`, got `str`",
@@ -294,6 +294,26 @@ def test_field_that_says_what_the_toolkit_does_not_do_is_refused(kind: Any, reas
 
     assert refused.value.code is codes.BAD_TOOL
     assert reason in refused.value.message
+
+
+@pytest.mark.promise("KIT-21")
+@pytest.mark.parametrize("kind", [Defaulted, DefaultedModel, list[DefaultedBesidePydantic]], ids=str)
+def test_default_that_is_not_json_is_left_out_of_the_schema_of_a_result(kind: Any):
+    schema = msgspec.json.encode(tool_with(int, returned=kind).output_schema).decode()
+
+    assert '"a":{"type":"integer"}' in schema
+
+
+@pytest.mark.promise("KIT-21")
+def test_return_type_whose_schema_cannot_be_made_is_refused():
+    with pytest.raises(
+        HoldfastError, match="default of the field 'a' of DefaultedStruct is not a JSON value"
+    ):
+        tool_with(int, returned=list[DefaultedStruct])
+
+
+class Partial(msgspec.Struct):
+    a: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Serialized(pydantic.BaseModel):
@@ -314,6 +334,6 @@ class Lenient:
 
 
 @pytest.mark.promise("KIT-20")
-@pytest.mark.parametrize("kind", [Serialized, Lenient])
+@pytest.mark.parametrize("kind", [Serialized, Lenient, Partial])
 def test_defaults_that_python_programs_use_in_fields_are_understood(kind: Any):
     assert tool_with(kind).schema["properties"]

@@ -168,4 +168,6 @@ def _parse_numeric_ipv4(name: str) -> ipaddress.IPv4Address | None:
 
 def how_to_allow(host: str) -> str:
     """The sentence that says how the user allows a private host, with the setting and the host."""
-    return f"To allow it, add it to this list in the settings, under [servers]: reachable = [{json.dumps(host)}]"
+    return (
+        f"To allow it, add it to this list in the settings, under [servers]: reachable = [{json.dumps(host)}]"
+    )

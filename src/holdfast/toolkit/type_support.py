@@ -193,18 +193,24 @@ def _find_msgspec_problem(annotation: Any) -> str:
         info = msgspec.inspect.type_info(annotation)
     except (AttributeError, NameError, RecursionError, TypeError) as error:
         return str(error).partition(" - type ")[0].rstrip(".")
-    custom = _find_custom_type(info, set())
-    return f"{custom} is not a JSON type" if custom else ""
+    return _find_problem_inside(info, set())
 
 
-def _find_custom_type(info: Any, visited: set[int]) -> str:
-    """The name of a class inside a type, or in its fields, that JSON cannot represent; empty if there is none."""
+def _find_problem_inside(info: Any, visited: set[int]) -> str:
+    """A class inside a type, or in its fields, that JSON cannot represent, or such a default; empty if there is none."""
     if id(info) in visited:
         return ""
     visited.add(id(info))
     if isinstance(info, msgspec.inspect.CustomType):
-        return info.cls.__name__
-    return next((name for part in child_types(info) if (name := _find_custom_type(part, visited))), "")
+        return f"{info.cls.__name__} is not a JSON type"
+    for field in getattr(info, "fields", ()):
+        if field.default is msgspec.NODEFAULT or field.default is msgspec.UNSET:
+            continue
+        try:  # the JSON Schema shows the default
+            msgspec.to_builtins(field.default, str_keys=True)
+        except TypeError:
+            return f"the default of the field {field.name!r} of {info.cls.__name__} is not a JSON value"
+    return next((found for part in child_types(info) if (found := _find_problem_inside(part, visited))), "")
 
 
 def child_types(info: Any) -> Iterator[Any]:
