@@ -79,7 +79,9 @@ async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
             await asyncio.to_thread(screen.until_anywhere, "list the commands\n")
             marked = [line for line in screen.shown.rstrip().splitlines()[:-1] if line.startswith(READY[0])]
     assert (cwd / "note").read_text() == "hi"
-    assert [chunk["content"]["text"] for chunk in zed.updates(session, "agent_message_chunk")][-1] == "commands\n"
+    assert [chunk["content"]["text"] for chunk in zed.updates(session, "agent_message_chunk")][
+        -1
+    ] == "commands\n"
     assert marked == [f"› {WRITE}", "› /help"], "no empty prompt is left on the screen"
 
 
