@@ -21,6 +21,7 @@ pytestmark = pytest.mark.anyio
 class PlainProtocol(HttpToolsProtocol):
     """uvicorn's protocol without our checks."""
 
+    is_head_complete = True
     heads = 0
 
     def on_headers_complete(self) -> None:

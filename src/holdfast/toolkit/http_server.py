@@ -209,10 +209,7 @@ class BoundedConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _parse_piece(self, piece: bytes) -> None:
-        """Parse one piece. If it belongs to a head, count its bytes and lines.
-
-        While the application runs, a piece belongs to the body or to the next request.
-        """
+        """Parse one piece. If it belongs to a head, count its bytes and lines."""
         if self._parse_budget >= 0:
             piece = piece[: self._parse_budget]
             self._parse_budget -= len(piece)
@@ -221,13 +218,17 @@ class BoundedConnection(asyncio.Protocol):
         protocol = self._protocol
         if self._running:
             self._has_new_bytes = True
-        else:
+        # While the application runs, the next head may follow the body.
+        if not self._running or not protocol.is_head_complete:
             self._head_size += len(piece)
             self._head_lines += self._count_lines(piece)
             if self._head_size > HEAD_BYTES + _PIECE_BYTES or self._head_lines > MAX_HEAD_LINES:
                 self.abort()
                 return
+        heads = protocol.heads
         protocol.data_received(piece)
+        if protocol.heads != heads:
+            self._forget_head()
         if len(protocol.pipeline) > MAX_PIPELINED:
             self.abort()
         elif not self._running and self._head_timer is None and protocol.heads == self._started:
@@ -310,9 +311,13 @@ class BoundedConnection(asyncio.Protocol):
         seconds = self._connections.limits.head_seconds
         self._head_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    def _stop_head_timer(self) -> None:
+    def _forget_head(self) -> None:
+        """Count the bytes and lines of the next head from now on."""
         self._head_size = self._head_lines = 0
         self._last_bytes = b""
+
+    def _stop_head_timer(self) -> None:
+        self._forget_head()
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -334,16 +339,17 @@ class _HttpProtocol(HttpToolsProtocol):
     the next request.
     """
 
-    _is_head_complete = False
+    is_head_complete = False
+    """Whether the head of the newest request is complete. Its body follows, or the next request."""
     heads = 0
     """How many heads are complete."""
 
     def on_message_begin(self) -> None:
-        self._is_head_complete = False
+        self.is_head_complete = False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._is_head_complete = True
+        self.is_head_complete = True
         self.heads += 1
         if (authority := _authority(self.url)) is not None:
             host = next((pair for pair in self.headers if pair[0] == b"host"), None)
@@ -355,7 +361,7 @@ class _HttpProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._is_head_complete:
+        if self.is_head_complete:
             raise ValueError("a header after the head")  # the parser reports it as an error of the request
         # The rest is what uvicorn's own method does. To call that one would take longer, for every header.
         name = name.lower()
