@@ -353,9 +353,10 @@ class BoundedConnection(asyncio.Protocol):
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, without two ways to hide a request in another one. The host of an absolute request target replaces the header.
+    """uvicorn's protocol, without three ways to hide a request in another one. The host of an absolute request target replaces the header.
 
-    It answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head. And it ends the connection after
+    It answers 400 if headers follow the body (trailers), because uvicorn would add them to those of the head, and if the body has any
+    coding except `chunked`. And it ends the connection after
     the answer to a request that asks for another protocol (`Upgrade`, CONNECT): the parser would read the body of such a request as
     the next request.
     """
@@ -388,6 +389,8 @@ class _HttpProtocol(HttpToolsProtocol):
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise ValueError("an unknown coding")  # such as `gzip, chunked`: the parser would read the chunks
         self.headers.append((name, value))
 
 
