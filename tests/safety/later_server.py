@@ -31,7 +31,7 @@ def wait_for(file: Path) -> None:
 def ask_when(file: Path, method: str) -> None:
     wait_for(file)
     schema = {"type": "object", "properties": {"x": {"type": "string"}}}
-    params = {"message": "Later", "requestedSchema": schema, "messages": [], "maxTokens": 1}
+    params: dict[str, Any] = {"message": "Later", "requestedSchema": schema, "messages": [], "maxTokens": 1}
     send({"id": "later", "method": method, "params": params})
 
 
@@ -56,7 +56,8 @@ for line in sys.stdin:
     match message.get("method"):
         case "initialize":
             info = {"name": "later", "version": "1"}
-            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+            capabilities: dict[str, Any] = {"tools": {}}
+            result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
             send({"id": message["id"], "result": result})
         case "tools/list":
             send({"id": message["id"], "result": {"tools": TOOLS}})

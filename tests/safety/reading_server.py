@@ -15,7 +15,7 @@ TOOLS = [
     for name in ("look", "delete")
 ]
 PROMPTS = [{"name": "greet", "arguments": [{"name": "name"}]}]
-CAPABILITIES = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
+CAPABILITIES: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
 
 
 def answer(request: dict[str, Any]) -> Any:
@@ -42,10 +42,10 @@ def answer(request: dict[str, Any]) -> Any:
 
 for line in TextIOWrapper(sys.stdin.buffer, newline=None if "--any-line-break" in sys.argv else "\n"):
     try:
-        message = json.loads(line)
+        message: Any = json.loads(line)
     except ValueError:
         continue
-    if isinstance(message, dict) and "method" in message and "id" in message:
+    if "method" in message and "id" in message:
         result = answer(message)
         body = {"error": {"code": -32601, "message": "unknown"}} if result is None else {"result": result}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **body}), flush=True)

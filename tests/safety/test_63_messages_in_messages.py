@@ -143,7 +143,7 @@ async def questions_of_upstream(folder: Path) -> list[str]:
                 for method, params in (("tools/list", {}), ("tools/call", {"name": "see"}))
             ]
             for task in tasks:
-                task.add_done_callback(lambda _: called.set() if all(map(asyncio.Task.done, tasks)) else None)
+                task.add_done_callback(lambda _: called.set() if all(each.done() for each in tasks) else None)
             await called.wait()
             for task in tasks:
                 task.cancel()
