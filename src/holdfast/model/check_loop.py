@@ -16,8 +16,11 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 def check_loop(what: str, own: asyncio.AbstractEventLoop | None) -> None:
     """Raise if this code runs in another event loop than the one in which `what` (a host or a session) was opened."""
-    running = running_loop()
-    if own is None or running is None or running is own:
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if own is None or running is own:
         return
     if own.is_closed():
         advice = "That loop has ended: use asyncio.run(…) once, for all that uses the host."
