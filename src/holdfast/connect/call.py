@@ -224,8 +224,7 @@ async def call(
                     options: ForwardOptions = {"meta": meta, "timeout": remaining, "on_progress": on_progress}
                     raw, result = await _send(connection, tool, tool_call, options, quota_owner)
             except HoldfastError:
-                if connection.stderr is not None:
-                    stderr = await connection.stderr.report_since_throttled(stderr_start)
+                stderr = await _report_stderr(connection, stderr_start)
                 raise
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
@@ -254,6 +253,12 @@ async def call(
         if link is not None and link.pop_lost_state()
         else tool_result
     )
+
+
+async def _report_stderr(connection: Connection, start: int) -> str:
+    """What the session may see of what the server wrote to standard error after this position."""
+    reader = connection.stderr
+    return "" if reader is None else await reader.report_since_throttled(start)
 
 
 async def _read_error_result(

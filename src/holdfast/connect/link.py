@@ -163,6 +163,16 @@ class Link:
         """A context manager. Inside its block, the link does not count as idle."""
         return self._in_use
 
+    def begin_use(self) -> None:
+        """Count a use of the link. See `use`."""
+        self._use_count += 1
+        self.all_uses.count += 1
+
+    def end_use(self) -> None:
+        self._use_count -= 1
+        self.all_uses.count -= 1
+        self._last_used = time.monotonic()
+
     def pop_lost_state(self) -> bool:
         """Whether the server has lost the state of earlier calls. True only once."""
         lost, self._lost_state = self._lost_state, False
@@ -278,23 +288,16 @@ class Uses:
 
 
 class _InUse:
-    """Counts one use of a link. See `Link.use`."""
-
     __slots__ = ("_link",)
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
     def __enter__(self) -> None:
-        link = self._link
-        link._use_count += 1
-        link.all_uses.count += 1
+        self._link.begin_use()
 
     def __exit__(self, *exception: object) -> None:
-        link = self._link
-        link._use_count -= 1
-        link.all_uses.count -= 1
-        link._last_used = time.monotonic()
+        self._link.end_use()
 
 
 def _format_seconds(seconds: float) -> str:

@@ -194,7 +194,9 @@ class Writer:
             translated = self._translate(error)
             for item in items:
                 item.error = item.error or translated
-        self._postponed += [item for item in items if item.must_happen and is_transient(item.error)]
+        for item in items:
+            if item.error is not None and item.must_happen and is_transient(item.error):
+                self._postponed.append(item)
 
     def _commit_together(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> bool:
         """Run all items in one transaction. Return False if one of several failed; then nothing was written.
