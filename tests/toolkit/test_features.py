@@ -25,6 +25,7 @@ from holdfast.toolkit import (
 )
 from holdfast.toolkit.authentication import AnonymousAuthenticator
 from holdfast.wire.http import HttpApp
+from holdfast.wire.messages import PeerError
 from holdfast.workspaces import Registry
 from tests.toolkit.clients import Era
 from tests.toolkit.contexts import ANN, BOB
@@ -439,6 +440,26 @@ async def test_resources_and_prompts_can_ask_the_user(era: Era):
         got = await client.complete("prompts/get", {"name": "prompt"})
 
     assert (read["contents"][0]["text"], got["messages"][0]["content"]["text"]) == ("this", "this")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_completion_that_asks_the_user_says_that_it_cannot(era: Era):
+    box = Toolbox("asking")
+
+    @box.prompt
+    async def greet(name: str) -> str:
+        return name
+
+    @box.completion("greet", "name")
+    async def names(call: Call) -> list[str]:
+        return [await call.ask("Which?", str)]
+
+    def answer(method: str, params: Any) -> Any:
+        return {"action": "accept", "content": {"value": "this"}}
+
+    async with connect(box, era, answer=answer) as client:
+        with pytest.raises(PeerError, match="cannot be asked during a completion or a subscription"):
+            await client.request("completion/complete", completing("greet", "name", "b"))
 
 
 def test_manifest_has_resources_and_prompts_with_their_codes():

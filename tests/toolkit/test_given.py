@@ -39,6 +39,21 @@ def provider_of(log: list[str]) -> Callable[[], AsyncIterator[Pool]]:
     return get_pool
 
 
+@pytest.mark.parametrize(("per", "is_lost"), [("call", False), ("session", True), ("process", True)])
+@pytest.mark.parametrize("kind", ["tool", "resource", "prompt"])
+def test_box_loses_the_values_that_its_handlers_keep(kind: str, per: Any, is_lost: bool):
+    box = Toolbox("given")
+
+    async def number(pool: Annotated[Pool, Given(provider_of([]), per=per)]) -> str:
+        """The number of the pool."""
+        return str(pool.number)
+
+    add: dict[str, Any] = {"tool": box.tool, "resource": box.resource("pool://number"), "prompt": box.prompt}
+    add[kind](number)
+
+    assert box.loses_state is is_lost
+
+
 @pytest.mark.parametrize(
     ("per", "numbers", "closed"),
     [("call", [1, 2, 3, 4], 4), ("session", [1, 1, 2, 2], 0), ("process", [1, 1, 1, 1], 0)],

@@ -115,10 +115,27 @@ def test_missing_workspace_error_names_the_accepted_forms(anonymous: Client):
         "MISSING_WORKSPACE",
         (
             "missing workspace: pass `workspace` (a workspace's slug, its name, or an absolute path in it),"
-            " send it as text in `_meta`, or call from a session that has one."
+            " send it as text in `_meta`, as `workspace` of 'dev.holdfast/session', or call from a session that has one."
         ),
     )
     assert failed["hint"].startswith("In Holdfast's commands, --workspace NAME or --cwd FOLDER opens")
+
+
+@pytest.mark.parametrize(
+    ("trust", "advice"),
+    [
+        (Trust.DIRECT, "pass `workspace` (a workspace's slug, its name, or an absolute path in it)"),
+        (
+            Trust.SANDBOXED,
+            "this sandboxed session has none. In a direct session, pass `workspace` (a workspace's slug, its name, or an absolute path in it)",
+        ),
+    ],
+)
+def test_session_without_a_workspace_is_told_what_it_can_do(trust: Trust, advice: str, registry: Registry):
+    with pytest.raises(HoldfastError) as missing:
+        resolve_workspace("where", "", session("", trust), "", registry)
+
+    assert missing.value.message == f"missing workspace: {advice}, or call from a session that has one."
 
 
 @pytest.mark.promise("WSP-06")

@@ -128,7 +128,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     async def ask(self, question: str, *, url: str, key: str = "") -> None: ...
 
     async def ask(self, question: str, kind: Any = None, *, url: str = "", key: str = "") -> Any:
-        """Ask the user, and return the answer: a `str`, `int`, `float`, `bool`, `Literal`, or a dataclass with such fields.
+        """Ask the user, and return the answer: a `str`, `int`, `float`, `bool`, `Literal`, a list of `Literal`, or a dataclass with such fields.
 
         With `url`, ask the user to open a page instead, for passwords and logins, and return when the user has agreed.
         Raises DECLINED if the user declines, and MISSING_CAPABILITY if the client cannot ask.
@@ -181,7 +181,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         await self.notify("notifications/progress", params)
 
     async def log(self, level: Level, message: str, **fields: Json) -> None:
-        """Log an event in this process, and send it to the client if it asked for this level."""
+        """Log an event in this process, and send it to the client if the client wants this level."""
         number = LEVELS[level]
         log.log(min(number, logging.CRITICAL), message, extra={"tool": self.tool, **_rename_reserved(fields)})
         if number >= self.level:

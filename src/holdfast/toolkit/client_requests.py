@@ -19,7 +19,7 @@ _NO_CAPABILITIES: JsonObject = {}
 
 
 class ClientRequests:
-    """Sends the requests of one call. This base class is for calls without a client: each request fails."""
+    """Sends the requests of one call. With this base class, each request fails, as if the client had declared no capabilities."""
 
     can_send: ClassVar[bool] = False
     """True if this object belongs to one call and can reach its client."""
@@ -95,7 +95,7 @@ class ClientRequests:
 
 
 NO_CLIENT = ClientRequests()
-"""For calls without a client."""
+"""For calls whose client has no capabilities, and for calls without a client."""
 
 
 class _NoCallParameter(ClientRequests):
@@ -108,6 +108,20 @@ class _NoCallParameter(ClientRequests):
 
 NO_CALL_PARAMETER = _NoCallParameter()
 """For handlers without a `Call` parameter. They cannot ask the client, because a call that can ask takes longer."""
+
+
+class _WithoutHandler(ClientRequests):
+    async def request(self, method: str, params: JsonObject, *, needs: str, key: str = "") -> Raw:
+        raise ToolError(
+            codes.MISSING_CAPABILITY,
+            "The client cannot be asked during a completion or a subscription.",
+            hint="The server's author can ask in the handler of the tool, the resource or the prompt.",
+            capability=needs,
+        )
+
+
+CANNOT_ASK = _WithoutHandler()
+"""For completions, and for guards that are checked before a completion or a subscription."""
 
 
 class DirectRequests(ClientRequests):

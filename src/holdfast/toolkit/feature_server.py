@@ -10,6 +10,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.authentication import Authenticator, CallerIdentity
 from holdfast.toolkit.call import Call
+from holdfast.toolkit.client_requests import CANNOT_ASK
 from holdfast.toolkit.completion import find_choices, to_completion
 from holdfast.toolkit.dispatcher import Dispatcher
 from holdfast.toolkit.envelope import split_hint
@@ -183,7 +184,7 @@ class FeatureServer:
         sent = msgspec.json.encode({each: given[each] for each in given if each in schema.parameters})
         outcome = await self._dispatcher.run_feature(
             completer.tool,
-            make_call(request, caller, completer.tool.name),
+            make_call(request, caller, completer.tool.name, CANNOT_ASK),
             sent,
             lambda: schema.parse(sent),
             lambda suggested: to_completion(suggested, value, filter_by_value=not completer.takes_value),
@@ -242,7 +243,7 @@ class FeatureServer:
     ) -> None:
         """Raise unless the caller may use a prompt or a resource with these arguments."""
         try:
-            call = make_call(request, caller, tool.name)
+            call = make_call(request, caller, tool.name, CANNOT_ASK)
             await self._dispatcher.check_access(tool, call, texts.get(WORKSPACE, ""))
         except HoldfastError as error:
             failure = Failed(code=error.code.name, message=error.message, details=error.details)

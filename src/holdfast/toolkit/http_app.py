@@ -40,7 +40,7 @@ class HttpAppOptions(TypedDict, total=False):
     auth: Auth | None
     """Who may call. Without it, only programs on this machine can."""
     trust: Trust | Literal["direct", "sandboxed"]
-    """The trust of callers whom `auth` accepts, unless `auth` returns a `SessionContext`, which has its own trust.
+    """The trust of callers whom `auth` accepts. A session that `auth` returns, or that `HoldfastTokens` finds, has its own trust.
 
     `sandboxed` is the default."""
     hosts: Sequence[str]

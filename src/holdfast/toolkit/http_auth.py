@@ -1,4 +1,4 @@
-"""Who may call a box over HTTP: bearers of a token or of an issuer's JWT, or callers that the author's own function accepts."""
+"""Who may call a box over HTTP: bearers of a static token or of an issuer's JWT, sessions of a Holdfast host, or callers that the author's function accepts."""
 
 import hmac
 import inspect

@@ -59,14 +59,18 @@ def _parse_arguments(box: Toolbox, words: list[str]) -> "Namespace":
         nargs="?",
         choices=["serve", "manifest"],
         default="serve",
-        help="serve (the default), or print all tools as JSON",
+        help="serve (the default), or print the tools, resources, prompts and error codes as JSON",
     )
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve over HTTP, at /mcp, instead of standard input and output"
     )
     parser.add_argument("--allow-eval", action="store_true", help="offer the tools that evaluate code")
     parser.add_argument(
-        "--plugin", action="append", default=[], metavar="NAME", help="add the tools of this plugin"
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="add the tools, resources and prompts of this plugin",
     )
     parser.add_argument(
         "--keys",

@@ -110,7 +110,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def codes(self) -> tuple[Code, ...]:
-        """The declared codes and those of the toolkit's own errors, sorted by name."""
+        """The declared codes, and those of the errors that the toolkit raises for such a tool, sorted by name. Codes of questions to the client are not added."""
         definition, signature = self.definition, self.signature
         possible = {*self.declared_codes, *COMMON_CODES}
         if signature.workspace:
@@ -143,7 +143,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str:
-        """The author's description, with the error codes that the author declared. The manifest has all codes."""
+        """The author's description, with the error codes that the author declared. The manifest has all of `codes`."""
         if not self.definition.codes:
             return self.definition.description
         return f"{self.definition.description}\n\nFails with: {', '.join(sorted(self.definition.codes))}.".lstrip()

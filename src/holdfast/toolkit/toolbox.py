@@ -111,7 +111,8 @@ class Toolbox:
     @property
     def loses_state(self) -> bool:
         """Whether state is lost when a server of this box ends: that of a lifespan, given values that are kept, or driven sessions."""
-        given = (parameter for tool in self._tools.values() for parameter in tool.signature.given)
+        handlers = (*self._tools.values(), *self._features.tools())
+        given = (parameter for handler in handlers for parameter in handler.signature.given)
         return bool(
             self._lifespans or self._driven or any(parameter.provider.per != "call" for parameter in given)
         )
@@ -279,7 +280,7 @@ class Toolbox:
         self._lifespans += box._lifespans
 
     def plug_in(self, *names: str) -> None:
-        """Add the tools of these plugins; raises BAD_PLUGIN when one cannot be loaded."""
+        """Add the tools, resources and prompts of these plugins; raises BAD_PLUGIN when one cannot be loaded."""
         for name in names:
             box = load_plugin(name)
             try:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.model import codes
-from holdfast.model.context import SessionContext
+from holdfast.model.context import META_KEY, SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
@@ -127,7 +127,7 @@ def resolve_workspace(
         if own is None:
             raise HoldfastError(
                 codes.MISSING_WORKSPACE,
-                f"missing workspace: pass `workspace` ({_ADDRESS_FORMS}), send it as text in `_meta`, or call from a session that has one.",
+                f"missing workspace: {_how_to_choose(session)}, or call from a session that has one.",
                 hint="In Holdfast's commands, --workspace NAME or --cwd FOLDER opens such a session. `holdfast workspaces list` lists the workspaces.",
             )
         return own
@@ -139,6 +139,16 @@ def resolve_workspace(
     if own is not None and own.slug != found.slug:
         _log_difference(tool, found.slug, own.slug)
     return found
+
+
+def _how_to_choose(session: SessionContext | None) -> str:
+    """What a caller without a workspace can do about it, as a clause."""
+    argument = f"pass `workspace` ({_ADDRESS_FORMS})"
+    if session is None:
+        return f"{argument}, send it as text in `_meta`, as `workspace` of {META_KEY!r}"
+    if session.trust_level is Trust.SANDBOXED:
+        return f"this sandboxed session has none. In a direct session, {argument}"
+    return argument
 
 
 def _find_for_anonymous_argument(
