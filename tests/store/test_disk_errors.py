@@ -43,7 +43,7 @@ async def test_full_disk_keeps_acknowledged_events_and_writing_resumes_when_spac
             while True:
                 await store.append(hold, BIG)
                 kept += 1
-        assert "This write was not stored; all earlier ones were" in caught.value.message
+        assert "This write was not stored" in caught.value.message
         assert len(await texts(store, session_id)) == kept > 0
 
         ballast.unlink()

@@ -19,7 +19,7 @@ class Anchor(Protocol):
     """Keeps one head."""
 
     def exists(self) -> bool:
-        """Whether a head was ever written, even if it cannot be read now."""
+        """Whether there is an anchored head, even if it cannot be read."""
         ...
 
     def read(self) -> Head | None:

@@ -18,7 +18,7 @@ _MAX_ONE_BY_ONE = 4
 
 
 class AppendBatch:
-    """The events of one transaction, appended with `Tx.append_many` if that is possible, or else one by one."""
+    """The events of one transaction, appended with `Tx.append_many` if that is possible and faster, else one by one."""
 
     __slots__ = ("_hold", "entries", "stored_count", "uses_append_many")
 
@@ -29,7 +29,7 @@ class AppendBatch:
             not one_by_one and len(entries) > _MAX_ONE_BY_ONE and all(map(_can_batch, entries))
         )
         self.stored_count = 0
-        """How many events `append_to` has appended one by one; after a failure, the index of the event that failed."""
+        """How many events `append_to` has appended one by one: if appending one failed, this is the index of that event."""
 
     def append_to(self, tx: "Tx") -> list[AppendResult]:
         """Append the events. The store may call this again after a rollback."""

@@ -26,7 +26,7 @@ Submit = Callable[[Callable[["Tx"], Any], Callable[[Any, BaseException | None], 
 class Appender:
     """Queues events and commits them in batches, in order. During a commit, the events for the next batch are queued.
 
-    A batch is committed when a caller waits for one of its events, or else in the next iteration of the event loop. If an
+    If no commit is running, one begins when a caller waits for an event, or else in the next iteration of the event loop. If an
     event cannot be stored, it and all later events fail until `reset` is called; earlier events are kept.
 
     The end of an `async with` block waits for every event.

@@ -62,7 +62,7 @@ _ERRNO_CODES: dict[int, Code] = {
     errno.EIO: codes.STORE_FAILED,
 }
 _MESSAGES = {
-    "STORE_FULL": "No space is left to write '{path}'. This write was not stored; all earlier ones were.",
+    "STORE_FULL": "No space is left to write '{path}'. This write was not stored.",
     "STORE_READ_ONLY": "'{path}' is on a disk or in a folder that cannot be written to. Nothing was changed.",
     "STORE_CORRUPT": "'{path}' is damaged or not a database. Nothing was changed.",
     "STORE_BUSY": "'{path}' is locked by another process. This write was not stored. Try again.",

@@ -11,7 +11,7 @@ from holdfast.store.types import Hold, Lease, StoredSession
 LEASE_SECONDS = 60.0
 """An owner that cannot be checked is assumed to be alive for this long after its last renewal."""
 RENEWALS = 3
-"""How often a lease is renewed in `LEASE_SECONDS`."""
+"""How often a lease is renewed before it would expire."""
 # An owner that cannot be checked may be suspended (Ctrl-Z) and continue later. So its open calls are ended only after a day.
 _MAX_SUSPENSION = timedelta(days=1)
 # No lease lasts this long, so a later expiry means that the clock was set back.
@@ -26,13 +26,16 @@ def mark_closed(holder_id: str) -> None:
 
 
 def is_expired(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
-    """Whether another process may acquire the session: the owner is dead or, if that cannot be checked, did not renew the lease in time."""
+    """Whether another holder may acquire the session.
+
+    The owner is dead, or this process has closed the owner's store. If the owner cannot be checked, it did not renew the lease in time.
+    """
     dead = lease.holder_id in _closed_holder_ids or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=timedelta()) if dead is None else dead
 
 
 def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
-    """Whether the session's open calls may be ended: the owner is dead or, if that cannot be checked, its lease expired at least a day ago."""
+    """Whether the session's open calls may be ended: as `is_expired`, but an owner that cannot be checked has a day longer."""
     dead = lease.holder_id in _closed_holder_ids or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=_MAX_SUSPENSION) if dead is None else dead
 
@@ -63,8 +66,8 @@ def check_epoch(hold: Hold, current: int | None) -> None:
     if hold.epoch != current:
         raise HoldfastError(
             codes.SESSION_HELD,
-            f"The session {hold.session_id} is no longer held by this writer: it was released, or another process "
-            "acquired it. Nothing was written. Open the session again.",
+            f"The session {hold.session_id} is no longer held by this writer: it was released, or "
+            "acquired again. Nothing was written. Open the session again.",
             session_id=hold.session_id,
         )
 

@@ -57,7 +57,7 @@ def check(url: str | Path) -> CheckReport:
 
 
 def check_quickly(url: str | Path, seconds: float) -> None:
-    """Raise if pages of the file are damaged. Checks as much as it can within these seconds."""
+    """Raise if damaged pages are found within these seconds."""
     from holdfast.store.sqlite import maintenance
 
     maintenance.check_quickly(_file(url), seconds)

@@ -1,4 +1,4 @@
-"""The store in memory, for `memory:` URLs and for tests. Nothing in it outlives the process."""
+"""The store in memory: for `memory:` URLs, for sessions that are not kept, and for tests. Nothing in it outlives the process."""
 
 import secrets
 import time

@@ -32,10 +32,11 @@ def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: 
 
 
 def open_read_only(url: str | Path, *, must_exist: bool = False, keep_unchanged: bool = False) -> Store:
-    """The store at this URL, for reading only, even on a full or read-only disk.
+    """The store at this URL, to read from, even on a full or read-only disk.
 
-    A missing file counts as an empty store, unless it `must_exist`. A file of an earlier version is upgraded first.
-    Use `keep_unchanged` for a file that another person may have made: it is checked, and never written to.
+    A missing file counts as an empty store, unless it `must_exist`. A file of an earlier version is upgraded first, for which the
+    disk must be writable. Use `keep_unchanged` for a file that another person may have made: it is checked and not changed; if it
+    must be upgraded, a copy is read.
     """
     file = sqlite_file(url)
     if file is None:

@@ -46,7 +46,7 @@ EVENTS_WITHOUT_PROJECTION = (
 )
 """Events that do not change the session's row."""
 EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)
-"""The most frequent of the events above. They also have no text to search for."""
+"""Those of the events above that have no text to search for and are so frequent that they are checked first."""
 
 
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:

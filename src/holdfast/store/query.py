@@ -19,7 +19,7 @@ from holdfast.store.types import SessionState
 
 MAX_PAGE_SIZE = 1000
 MAX_PAGE_BYTES = 256 * 1024
-"""How many bytes the folders, titles and tags in one page of sessions may have together. A single session may have more."""
+"""How many characters the folders, titles and tags in one page of sessions may have together. A single session may have more."""
 MAX_QUERY_TAGS = 32
 _MAC_BYTES = 16
 _MAX_CURSOR = 200  # characters; a longer cursor is not valid

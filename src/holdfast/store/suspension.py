@@ -1,4 +1,4 @@
-"""Lets Ctrl-Z suspend the process only between two transactions, because an open one blocks other processes."""
+"""Lets Ctrl-Z wait, for a limited time, until no transaction is open, because an open one blocks other processes."""
 
 import os
 import signal
@@ -12,14 +12,14 @@ _locks: "WeakSet[threading.Lock]" = WeakSet()
 
 
 def new_transaction_lock() -> threading.Lock:
-    """A lock to hold during each transaction. While it is held, Ctrl-Z does not suspend the process."""
+    """A lock to hold during each transaction. While it is held, Ctrl-Z suspends the process only after `_MAX_WAIT_SECONDS`."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock
 
 
 def suspend_between_transactions() -> None:
-    """Make SIGTSTP (Ctrl-Z) wait for the end of open transactions. Call this in the main thread."""
+    """Make SIGTSTP (Ctrl-Z) wait for the end of open transactions, unless it has a handler or is ignored. Call this in the main thread."""
     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
         signal.signal(signal.SIGTSTP, _suspend)
 

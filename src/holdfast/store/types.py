@@ -166,7 +166,7 @@ class Lease:
     holder_id: str
     """The random id of the open store that has the hold."""
     owner: Owner
-    """The process of that store. When it has ended, the lease has expired."""
+    """The process of that store."""
     expires_at: datetime
     """When the lease expires if other processes cannot check the owner."""
 

@@ -15,7 +15,7 @@ from holdfast.store.errors import store_error, translate_file_errors
 def translate_errors(path: Path | str, *, reading: bool = False) -> Iterator[None]:
     """Raise errors of SQLite and of the file system as a `HoldfastError`.
 
-    With `reading`, any other SQL error means that the file is damaged.
+    With `reading`, any other error of SQLite, except `_CALLER_ERRORS`, means that the file is damaged.
     """
     try:
         with translate_file_errors(path):
@@ -35,7 +35,7 @@ def translate_errors(path: Path | str, *, reading: bool = False) -> Iterator[Non
 
 
 def explain_sqlite_error(error: sqlite3.Error, path: Path | str) -> HoldfastError | None:
-    """The error to raise for an error of SQLite; None if the error is a bug in Holdfast."""
+    """The error to raise for an error of SQLite; None if it is of another kind, such as a bug in Holdfast."""
     number: int = getattr(error, "sqlite_errorcode", 0)
     if not number and isinstance(error, sqlite3.OperationalError):
         # Raised by Python, not by SQLite: a string in the file is not valid UTF-8.

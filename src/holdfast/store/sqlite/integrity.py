@@ -48,7 +48,7 @@ def table_problems(db: Database) -> list[str]:
 
 
 def _schema_problems(db: Database) -> Iterator[str]:
-    """A message for each table, index or trigger that is missing, changed or not from Holdfast. Such a trigger could discard new records."""
+    """A message for each table, index or trigger that is missing, changed or not from Holdfast. A trigger that is not from Holdfast could discard new records."""
     actual, expected = _schema(db), _expected_schema(db)
     for name in sorted({*actual, *expected}):
         if name not in expected:

@@ -158,7 +158,7 @@ def check(path: Path) -> CheckReport:
 
 
 def check_quickly(path: Path, seconds: float) -> None:
-    """Raise if pages of the file are damaged. Checks as much as it can within these seconds."""
+    """Raise if damaged pages are found within these seconds."""
     if not path.is_file() or not path.stat().st_size:
         return
     deadline = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from holdfast.store.types import Lease
 
 
 def prepare_upgrade(path: Path, version: int) -> Path:
-    """Back up a file that has this schema version, and return the path of the backup. Raise if a session is open."""
+    """Back up a file that has this schema version, and return the path of the backup. Raise if a process holds a session."""
     with closing(connect_readonly(path)) as db:
         _check_unused(db, path)
         try:

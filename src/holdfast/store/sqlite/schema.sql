@@ -72,7 +72,7 @@ CREATE TABLE messages (
     UNIQUE (session_n, message_id)
 ) STRICT;
 
--- The full-text index. Its rowid is messages.id; text is the whole text of the message.
+-- The full-text index. Its rowid is messages.id; text is the text of the message, up to the first million characters.
 CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2');
 
 -- holder: the random id of an open store. The columns from machine to started identify the process that has it open.
@@ -89,7 +89,7 @@ CREATE TABLE leases (
 
 CREATE INDEX leases_of_holder ON leases (holder);
 
--- what: the key of the approved server or tool. content_hash: the hash of its configuration or definition.
+-- what: the key of what was approved, such as a server, a tool or an agent. content_hash: the hash of what was shown.
 CREATE TABLE approvals (
     what TEXT NOT NULL,
     content_hash TEXT NOT NULL,

@@ -140,7 +140,7 @@ class SqlTx(SqlReadTx):
         return bool(self._held)
 
     def index_complete_messages(self) -> None:
-        """Index the messages of sessions whose turn has ended."""
+        """Index the messages of sessions whose turn has ended, or that were closed."""
         to_index, self._to_index = self._to_index, {}
         for n, session_id in to_index.items():
             index_session(self._db, n)
