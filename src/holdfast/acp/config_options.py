@@ -9,7 +9,7 @@ from holdfast.model.trust import Trust, lowest_trust
 MODE_OPTION, MODEL_OPTION, AGENT_OPTION, TRUST_OPTION = "mode", "model", "agent", "trust"
 _MODES = (
     (Mode.ASK, "Ask", "Ask before a tool changes something"),
-    (Mode.AUTO, "Auto", "Run tools without asking"),
+    (Mode.AUTO, "Auto", "Run tools without asking, unless a rule requires it"),
     (Mode.READ_ONLY, "Read only", "Run only tools that change nothing"),
 )
 _TRUST_LEVELS = (

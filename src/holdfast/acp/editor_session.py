@@ -47,7 +47,7 @@ class EditorSession(ABC):
         self._peer = peer
         self._updates = Updates(cwd, session_id=session_id, sub_agents_are_sessions=door.supports_sub_agents)
         self._last_replayed = 0
-        """The number of the last event that was stored before `start`."""
+        """`_on_new_event` is called for the events after this number."""
         self.sent_notices: set[tuple[str, str]] = set()
         """The notices that were sent on this connection as messages of the agent, each as (the session's folder, the line)."""
         self._cwd = cwd

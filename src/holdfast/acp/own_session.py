@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class OwnSession(EditorSession):
-    """A session of this process. When the editor leaves, it is closed, unless other doors may still answer its questions."""
+    """A session of this process. When the editor leaves, the session is closed, unless other doors may still answer its questions."""
 
     def __init__(
         self, session: Session, door: EditorDoor, peer: Peer, *, replay: bool, wait_seconds: float

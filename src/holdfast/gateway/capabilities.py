@@ -26,7 +26,7 @@ INFO_BEFORE_START = OwnInfo(
         "logging": {},
     },
 )
-"""What a client is told if its servers have not started in time: all capabilities that servers may have, except extensions, and
+"""What a client is told if its servers have not started in time: all capabilities that servers may have, except extensions and
 subscriptions to resources."""
 
 
@@ -85,5 +85,5 @@ def _merge_instructions(infos: Mapping[str, ServerInfo]) -> str:
 
 
 def _below_heading(text: str) -> str:
-    """The text with all headings one level lower, so that a server cannot pose as another one."""
+    """The text with its headings one level lower, and without the `=` under a heading, so that a server cannot pose as another one."""
     return _UNDERLINE.sub("", _HEADING.sub(r"\1#", text))

@@ -281,7 +281,7 @@ class ClientSession:
         return await self.back_channel.ask(method, params)
 
     def notify(self, server: ServerSpec, notification: Notification) -> None:
-        """Pass a server's notification to the client, if the client asked for it."""
+        """Pass on a server's notification, if it is of a kind that this client gets."""
         cleaned = without_own_meta(notification.params)
         if cleaned is None:
             return

@@ -1,4 +1,4 @@
-"""All client sessions of a gateway: found by key and credential, limited in number, ended when idle or when the credential is revoked."""
+"""All client sessions of a gateway: found by key and credential, limited in number, ended when idle, or when the credential is revoked or expires."""
 
 import asyncio
 import secrets

@@ -203,7 +203,7 @@ class GatewayApp:
         if http.caller.handle:
             raise HoldfastError(
                 codes.BAD_HTTP,
-                f"Handles are for clients of {MODERN_VERSIONS[-1]}. Use the path /mcp instead.",
+                f"Handles are for clients of {MODERN_VERSIONS[-1]}. Use the path /mcp, without the header Holdfast-Session.",
             )
         client_info = read_client(request)
         served = self.sessions.open(http.caller.credential, client_info)

@@ -39,7 +39,7 @@ _decode_list = make_decoder(list[Raw])
 
 
 class _Named(msgspec.Struct):
-    """What names an item of a list. Each item has one of these members."""
+    """The member that identifies an item: the name of a prompt, the URI of a resource, or a URI template."""
 
     name: str = ""
     uri: str = ""
@@ -224,7 +224,7 @@ class Offer:
         return kept
 
     async def _list(self, capability: str, method: str, key: str) -> list[tuple[str, Raw]]:
-        """The items of all servers, each with its server. A server that fails is left out, unless it is the only one."""
+        """The items of all servers, each with its server. A server that fails is left out. If it is the only one, its error is raised."""
         servers = await self.servers_with_capability(capability)
         lists = await asyncio.gather(
             *(self._list_all_pages(server, method, key) for server in servers), return_exceptions=True
@@ -278,7 +278,7 @@ class Offer:
         if page.left_out and self._left_out.get((server, key)) != page.left_out:
             self._left_out[server, key] = page.left_out
             log.warning(
-                "%s: %s of its %s are not offered, because a name or a URI is missing, too long or has invisible characters: %s",
+                "%s: %s of its %s are not offered, because they are malformed, or a name or a URI is missing, too long or has invisible characters: %s",
                 to_line(server),
                 page.listed - len(page.items),
                 key,

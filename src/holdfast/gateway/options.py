@@ -50,7 +50,7 @@ class GatewayOptions:
     """How a gateway serves its clients."""
 
     cwd: str | Path = ""
-    """The folder of the sessions of credentials that name none. By default, the current folder."""
+    """The folder of the sessions of credentials that name neither a folder nor a workspace. By default, the current folder."""
     allowed_hosts: AllowedHosts = OWN_LOOPBACK_ORIGIN
     http_limits: HttpLimits | None = None
     """The limits of requests and sessions; those per caller apply to each credential. None: `open_gateway` uses the settings."""

@@ -129,7 +129,10 @@ class Peer:
         answers_malformed: bool = False,
         throttle: LoopThrottle | None = None,
     ) -> None:
-        """`answers_malformed` says whether every malformed line gets an error response; otherwise only malformed requests with an id get one."""
+        """`answers_malformed` says whether malformed lines without an id, or with that of no pending request, get an error response, too.
+
+        Malformed requests with an id get one in any case.
+        """
         self._on_notification = on_notification
         self._cancel_method = cancel_method
         self._limits = limits

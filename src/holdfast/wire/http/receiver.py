@@ -71,7 +71,7 @@ class HttpExchange(Generic[C]):
 
 
 class MessageHandler(Protocol[C]):
-    """Handles the received messages. Errors that its methods raise are sent to the client."""
+    """Handles the received messages. A `HoldfastError` that one of its methods raises is sent to the client."""
 
     def identify(self, scope: Scope, headers: Headers) -> C:
         """Find out from the head of a request who sent it. Raise if there is nothing at its path, or if the caller is refused."""
@@ -125,7 +125,7 @@ class HttpReceiver(Generic[C]):
         self.bodies = Bodies(http_limits)
 
     async def receive(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request. The body of a refused request is neither stored nor parsed."""
+        """Answer one HTTP request. If its head is refused, its body is neither stored nor parsed."""
         if scope["type"] != "http":
             raise RuntimeError(f"This application supports http, not {scope['type']}.")
         connection = connection_of(scope)

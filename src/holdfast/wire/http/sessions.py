@@ -51,7 +51,7 @@ def _do_nothing(session_id: str) -> None:
 class HttpSessions:
     """All open sessions. Their number is limited, idle sessions expire, and a session can be used only by the caller that opened it.
 
-    A session that was never used after `initialize` expires sooner, and is ended to make room for a new session.
+    A session that was never used after `initialize` expires sooner. If there are too many sessions, the oldest of those is ended.
     """
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _do_nothing) -> None:
@@ -121,7 +121,7 @@ class HttpSessions:
             self._sweep_timer = None
 
     def expire(self) -> None:
-        """End the sessions whose last use is longer ago than their limit allows."""
+        """End the sessions whose last use is longer ago than their limit allows, except those in use."""
         now = time.monotonic()
         for sessions, seconds in (
             (self._used, self._limits.idle_seconds),

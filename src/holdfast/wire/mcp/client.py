@@ -53,7 +53,7 @@ MAX_LIST_BYTES, MAX_LIST_VALUES = 4 * 1024 * 1024, 400_000  # all pages of a lis
 _THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
 _STRICT_THREAD_BYTES = 16 * 1024  # a larger page of tools is checked strictly in a thread
 DISCOVER_TIMEOUT = 2.0
-"""After this many seconds, `initialize` is also sent, because old servers may ignore `server/discover`."""
+"""After this many seconds at most, `initialize` is also sent, because old servers may ignore `server/discover`."""
 # In characters. Longer instructions are cut before they are cleaned: cleaning takes a microsecond per character.
 _MAX_INSTRUCTIONS = 16 * 1024
 

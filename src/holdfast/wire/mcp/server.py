@@ -148,7 +148,7 @@ class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Service(Protocol):
-    """The implementation of an MCP server. It answers all requests except `initialize`, `server/discover` and the handshake era's `ping`."""
+    """The implementation of an MCP server. It answers all requests except `initialize`, the modern era's `server/discover` and the handshake era's `ping`."""
 
     @property
     def info(self) -> OwnInfo:
@@ -160,7 +160,7 @@ class Service(Protocol):
         ...
 
     def on_notification(self, notification: Notification) -> None:
-        """Called for every notification except `initialized` and cancellations."""
+        """Called for notifications, except `initialized`, cancellations, and those of modern clients over HTTP."""
         ...
 
 
