@@ -124,6 +124,26 @@ async def test_a_modern_session_is_that_of_the_credential_or_of_its_handle(
         assert (await foreign.call_modern("count"))[0] == 404
 
 
+async def test_a_handshake_client_that_sends_a_handle_can_follow_the_advice(
+    serve: Serve, http: aiohttp.ClientSession
+):
+    async with serve({"counter": counter_entry()}) as gateway:
+        client = RawClient(http, gateway.url, "one")
+        handle = gateway.app.issue_handle((await _opened(client, gateway.app)).credential)
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+
+        async with client.post("initialize", params, **{"holdfast-session": handle}) as refused:
+            message = (await refused.json())["error"]["message"]
+        advised = await client.initialize()
+
+        assert message.endswith("Use the path /mcp, without the header Holdfast-Session.")
+        assert (refused.status, advised) == (400, 200)
+
+
 @pytest.mark.promise("GW-02")
 async def test_a_session_that_an_operator_closed_is_gone_for_its_handshake_client_and_new_for_a_modern_one(
     serve: Serve, http: aiohttp.ClientSession

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
 
+import pytest
+
+from holdfast.model.errors import HoldfastError
+from holdfast.toolkit.serve import HttpOptions, find_allowed_hosts
 from tests.toolkit.server_process import ROOT
 
 
@@ -41,6 +45,35 @@ def test_http_server_prints_how_to_connect():
     (entry,) = (json.loads(line.split(None, 1)[1]) for line in lines if line.strip().startswith("mcp.json"))
     assert entry == {"mcpServers": {"notes": {"type": "http", "url": url}}}
     assert any(line.endswith(f"claude mcp add --transport http notes {url}") for line in lines)
+
+
+def test_http_server_on_an_ipv6_address_answers_requests_to_that_address():
+    hosts = find_allowed_hosts(HttpOptions(host="FD00::1", port=8080))
+
+    hosts.check({"host": "[fd00::1]:8080"})
+    with pytest.raises(HoldfastError, match="'\\[fd00::2\\]:8080' is not a host name of this server"):
+        hosts.check({"host": "[fd00::2]:8080"})
+
+
+def test_origin_of_the_command_line_is_compared_as_browsers_send_it():
+    hosts = find_allowed_hosts(HttpOptions(host="127.0.0.1", port=1, origins=("https://Shop.example",)))
+
+    hosts.check({"host": "127.0.0.1:1", "origin": "https://shop.example"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        HttpOptions(host="127.0.0.1", port=1, hosts=("https://shop.example",)),
+        HttpOptions(host="127.0.0.1", port=1, hosts=("shop.example:8080",)),
+        HttpOptions(host="127.0.0.1", port=1, origins=("shop.example",)),
+    ],
+)
+def test_host_or_origin_that_no_request_has_is_refused(options: HttpOptions):
+    with pytest.raises(
+        HoldfastError, match=r"--allow-(host|origin)` contains .*Write (host names|origins) such as"
+    ):
+        find_allowed_hosts(options)
 
 
 def test_http_server_answers_health_checks():

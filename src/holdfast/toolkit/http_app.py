@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -15,7 +14,7 @@ from holdfast.model.trust import Trust, parse_trust
 from holdfast.toolkit.health import HEALTH_PATH, send_health
 from holdfast.toolkit.http_auth import Auth, JwtIssuer, current_http_session, make_authenticator, make_check
 from holdfast.wire.http import LOOPBACK, AllowedHosts, HttpApp
-from holdfast.wire.http.allowed_hosts import is_host_name
+from holdfast.wire.http.allowed_hosts import parse_host, parse_origin
 from holdfast.wire.http.request import Receive, Send, read_headers
 from holdfast.wire.http.response import send_error, send_response
 
@@ -26,7 +25,6 @@ log = logging.getLogger(__name__)
 
 _LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})  # the last is that of Starlette's TestClient
 _FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip")
-_ORIGIN = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
 _PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "holdfast-context"})
 _METADATA_PATH = "/.well-known/oauth-protected-resource"
 _JSON = (b"content-type", b"application/json")
@@ -65,8 +63,12 @@ class BoxApp:
         self._auth = options.get("auth")
         self._path = options.get("path", "/mcp")
         self._proxies = frozenset(map(_parse_address, parse_texts("proxies", options.get("proxies", ()))))
-        hosts = frozenset(map(_parse_host, parse_texts("hosts", options.get("hosts", ()))))
-        origins = frozenset(map(_parse_origin, parse_texts("origins", options.get("origins", ()))))
+        hosts = frozenset(
+            parse_host(host, "hosts") for host in parse_texts("hosts", options.get("hosts", ()))
+        )
+        origins = frozenset(
+            parse_origin(origin, "origins") for origin in parse_texts("origins", options.get("origins", ()))
+        )
         headers = frozenset(name.lower() for name in parse_texts("headers", options.get("headers", ())))
         if self._auth is None and (hosts or self._proxies):
             raise HoldfastError(
@@ -218,24 +220,6 @@ def _parse_address(proxy: str) -> str:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"`proxies` contains {proxy!r}. Write IP addresses such as '10.0.0.9'."
         ) from None
-
-
-def _parse_host(host: str) -> str:
-    if not is_host_name(host):
-        raise HoldfastError(
-            codes.BAD_ARGUMENT,
-            f"`hosts` contains {host!r}. Write host names such as 'shop.example', without scheme, port and path.",
-        )
-    return host.lower()
-
-
-def _parse_origin(origin: str) -> str:
-    if not _ORIGIN.fullmatch(origin):
-        raise HoldfastError(
-            codes.BAD_ARGUMENT,
-            f"`origins` contains {origin!r}. Write origins such as 'https://shop.example'.",
-        )
-    return origin.lower()  # as browsers send it
 
 
 def _path_below_mount(scope: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -20,6 +21,9 @@ from holdfast.toolkit.authentication import (
 from holdfast.toolkit.failures import drop_own_frames
 from holdfast.toolkit.tool_server import ToolServer
 from holdfast.toolkit.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from holdfast.wire.http import AllowedHosts
 
 log = logging.getLogger(__name__)
 
@@ -85,15 +89,12 @@ async def serve_http(
     """
     from holdfast.toolkit.health import with_health
     from holdfast.toolkit.http_server import bind, serve_app
-    from holdfast.wire.http import LOOPBACK, AllowedHosts, HttpApp
+    from holdfast.wire.http import HttpApp
 
+    allowed_hosts = find_allowed_hosts(options)
     sock = bind(options.host, options.port)
     options = replace(options, port=sock.getsockname()[1])
     authenticator = http_authenticator(box, options)
-    allowed_hosts = AllowedHosts(
-        hosts=LOOPBACK | {name.lower() for name in (options.host, *options.hosts)},
-        origins=frozenset(options.origins),
-    )
     server = box.server(authenticator, allow_eval=allow_eval)
     app = HttpApp(server, allowed_hosts=allowed_hosts, path=options.path)
     async with _run_until_stopped(box, server) as stopped, serve_app(with_health(app), sock):
@@ -104,6 +105,18 @@ async def serve_http(
         await stopped.wait()
         server.end_streams()
         app.close()
+
+
+def find_allowed_hosts(options: HttpOptions) -> "AllowedHosts":
+    """The hosts and origins that a server over HTTP accepts. Raise BAD_ARGUMENT if a name in the options is not valid."""
+    from holdfast.wire.http import LOOPBACK, AllowedHosts
+    from holdfast.wire.http.allowed_hosts import parse_host, parse_origin
+
+    address = f"[{options.host}]" if ":" in options.host else options.host
+    return AllowedHosts(
+        hosts=LOOPBACK | {address.lower(), *(parse_host(host, "--allow-host") for host in options.hosts)},
+        origins=frozenset(parse_origin(origin, "--allow-origin") for origin in options.origins),
+    )
 
 
 def http_authenticator(box: Toolbox, options: HttpOptions) -> Authenticator:

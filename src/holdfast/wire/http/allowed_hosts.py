@@ -17,6 +17,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _MAX_HOST = 320  # characters, with the port; DNS names have at most 253
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#@]+)")
+_WRITTEN_ORIGIN = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +67,25 @@ def _name_of(host: str) -> str | None:
     return match and match["name"]
 
 
-def is_host_name(name: str) -> bool:
-    """Whether this is a host name, or an IPv6 address in brackets, without a port. Only such names are useful in `AllowedHosts.hosts`."""
-    match = _HOST.fullmatch(name.lower())
-    return match is not None and match["name"] == name.lower()
+def parse_host(host: str, option: str) -> str:
+    """A host name for `AllowedHosts.hosts`, which `option` contains. Raise BAD_ARGUMENT if no `Host` header could have it."""
+    match = _HOST.fullmatch(host.lower())
+    if match is None or match["name"] != host.lower():
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"`{option}` contains {host!r}. Write host names such as 'shop.example', without scheme, port and path.",
+        )
+    return host.lower()
+
+
+def parse_origin(origin: str, option: str) -> str:
+    """An origin for `AllowedHosts.origins`, which `option` contains. Raise BAD_ARGUMENT if it is not one."""
+    if not _WRITTEN_ORIGIN.fullmatch(origin):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"`{option}` contains {origin!r}. Write origins such as 'https://shop.example'.",
+        )
+    return origin.lower()  # as browsers send it
 
 
 def _is_same_server(one: str, other: str) -> bool:
