@@ -177,7 +177,7 @@ class EventStreams:
 
 
 class PostResponse:
-    """The response to a request of a handshake-era client: plain JSON, or a stream if messages precede the result."""
+    """The response to a request of a handshake-era client: plain JSON, or a stream if messages or keepalives precede the result."""
 
     def __init__(self, send: Send, streams: EventStreams, *, can_stream: bool) -> None:
         self._send = send
@@ -233,7 +233,7 @@ class PostResponse:
 
 
 class EventResponse:
-    """A response that is an event stream: to a GET, or to a POST with messages before its result."""
+    """A response that is an event stream."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

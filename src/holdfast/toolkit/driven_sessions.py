@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class DrivenSessions(Generic[T]):
-    """The browsers, apps or shells that a server drives, not the sessions of its callers. Disposes of each exactly once.
+    """The browsers, apps or shells that a server drives, not the sessions of its callers. Each is disposed of at most once.
 
     Each driven session belongs to the `Call.owner` of the call that added it. No other caller can see or use it. A call
     without an owner fails.

@@ -72,8 +72,8 @@ class ConnectionLimits:
 class Connections:
     """The open connections of a server.
 
-    When there are too many, the connection that has waited longest for a complete request from a known caller is closed. A connection
-    with such a request is not closed, if its caller has fewer of them than are still free. So no caller can hold all connections.
+    When there are too many, the connection that has waited longest for a complete request from a known caller is closed; if none
+    waits, the new one. A connection with such a request is not closed, if its caller has fewer of them than are still free. So no caller can hold all connections.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:

@@ -1,4 +1,4 @@
-"""Send the response to one HTTP request: plain JSON, or an event stream if messages precede the result."""
+"""Send the response to one HTTP request: plain JSON, or an event stream if messages or keepalives precede the result."""
 
 import asyncio
 from typing import Any

@@ -19,7 +19,7 @@ _WATCH_DELAY = 0.02  # seconds; most requests are answered sooner, and then watc
 
 
 class StreamedResponse(Protocol):
-    """A response that is plain JSON, or a stream if messages precede the result."""
+    """A response that is plain JSON, or a stream if messages or keepalives precede the result."""
 
     async def send_keepalive(self) -> None: ...
 
