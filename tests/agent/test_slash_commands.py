@@ -163,6 +163,17 @@ async def test_plain_text_is_answered_with_the_help_once_however_many_lines():
     assert await run("Please:\n/why slow\nThank you.") == ["slow was not refused.\n", HELP]
 
 
+async def test_text_after_a_command_is_not_sent_to_the_model():
+    prompt: list[JsonObject] = [{"type": "text", "text": "/why slow\nWhat does it do?"}]
+    with_model, without = FakeTurn(), FakeTurn()
+
+    await SlashCommandAgent(has_model=lambda: True).run_turn(prompt, with_model)
+    await SlashCommandAgent().run_turn(prompt, without)
+
+    advice = "Text after a command is not sent to the model. Send it as a prompt of its own.\n"
+    assert (with_model.replies[1:], without.replies[1:]) == ([advice], [HELP])
+
+
 async def test_unknown_command_is_named():
     assert await run("/tool\n/Tools\n/nope\n/help") == [
         "There is no command /tool. Did you mean /tools? /help lists the commands.\n",

@@ -2,12 +2,14 @@
 
 import json
 import subprocess
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast.agent.model.config import ModelConfig
+from holdfast.agent.model.config import ModelConfig, ModelLimits
 from holdfast.agent.model.find_models import find_by_keys, find_in_ollama
 from holdfast.cli.model import pick
 from holdfast.model.errors import HoldfastError
@@ -83,6 +85,26 @@ async def test_a_trial_that_takes_too_long_says_how_long_it_took(monkeypatch: py
             HoldfastError, match=r"did not finish its answer to one short prompt within 0\.3 s"
         ):
             await try_model.try_model(config)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_trial_may_take_longer_than_an_answer_may_make_no_progress():
+    from holdfast.agent.model.try_model import try_model
+
+    words = answer(*("ready " for _ in range(16)))
+    with ScriptedModel([answer("ready"), replace(words, pause=0.2), replace(words, pause=5)]) as endpoint:
+        config = ModelConfig(
+            name="openai-chat:qwen3", base_url=endpoint.base_url, limits=ModelLimits(idle_seconds=2)
+        )
+        await try_model(config)  # the next one connects at once: all libraries are imported
+        started = time.monotonic()
+        said = await try_model(config)
+        took = time.monotonic() - started
+        with pytest.raises(HoldfastError, match="made no progress for 2 s"):
+            await try_model(config)
+
+    assert (said.split(), took > 2) == (["ready"] * 16, True)
 
 
 def test_without_a_name_it_lists_what_this_machine_can_use(tmp_path: Path):

@@ -167,7 +167,9 @@ async def test_removed_or_damaged_anchor_is_found(database: Path, anchor: bytes 
     if anchor is not None:
         path.write_bytes(anchor)
 
-    assert _verdict(database).problem.startswith("The anchor is missing or unreadable")
+    assert _verdict(database).summary.startswith(
+        "The audit cannot be verified: The anchor is missing or unreadable"
+    )
 
 
 @pytest.mark.anyio

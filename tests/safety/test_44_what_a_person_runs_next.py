@@ -680,6 +680,25 @@ async def test_files_that_links_in_the_users_home_lead_to_cannot_be_changed(
     assert (achieved, by_tools) == ({"write src/main.py"}, ["DENIED", "DENIED", "OK"])
 
 
+@pytest.mark.parametrize("number", [3, 600])
+def test_links_in_the_users_home_that_are_not_followed_are_logged(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    home = root.parent / "home"
+    home.mkdir()
+    (root / "rc").touch()
+    for name in range(number):
+        (home / f".link{name}").symlink_to(root / "rc")
+    monkeypatch.setenv("HOME", str(home))
+
+    names = find_read_only_names([str(root)], ())
+
+    logged = "not all links in the home folder were followed: files that the others lead to can be changed"
+    assert (names[str(root)], logged in caplog.messages) == (
+        (frozenset({"rc"}), False) if number == 3 else (frozenset(), True)
+    )
+
+
 @pytest.mark.promise("BOX-01")
 async def test_settings_that_exist_cannot_be_changed(keeper: Keeper, root: Path) -> None:
     files = (

@@ -130,7 +130,7 @@ async def test_a_byte_at_a_time_does_not_hold_a_turn(tmp_path: Path):
     async with ScriptedModel([SlowBytes(pause=0.01)]) as endpoint:
         read = await count_events(endpoint, up_to=10)
 
-    assert (result.code, "The model sent nothing for 1 s" in result.message) == ("MODEL_LIMIT", True)
+    assert (result.code, "The model made no progress for 1 s" in result.message) == ("MODEL_LIMIT", True)
     assert read == 10, "a client that counts bytes or empty events as progress reads on"
 
 

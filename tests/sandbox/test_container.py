@@ -17,6 +17,7 @@ from holdfast.sandbox.container.container import (
     host_id,
     is_host_running,
 )
+from holdfast.sandbox.view import SandboxView
 from tests.sandbox.support import PATH, confined
 
 QUOTA = Quota(memory_bytes=400, processes=3, file_bytes=5, descriptors=6)
@@ -104,6 +105,24 @@ def test_server_does_not_get_the_group_of_its_folder(root: Path) -> None:
     argv = prepared.request.argv
 
     assert argv[argv.index("--user") + 1] == f"{owner.pw_uid}:{owner.pw_gid}"
+
+
+@pytest.mark.promise("BOX-07")
+@pytest.mark.usefixtures("engine")
+def test_roots_and_readable_paths_count_as_visible(root: Path) -> None:
+    readable, hidden = root.parent / "readable", root.parent / "hidden"
+    readable.mkdir()
+    spec = confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root, readable=(str(readable),))
+
+    prepared = sandbox().prepare(spec)
+    with prepared.after_exit, prepared.after_setup, prepared.resources:
+        view = SandboxView(prepared.visible)
+
+    assert [view.can_see(f"{folder}/of/session/x") for folder in (root, readable, hidden)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.promise("BOX-01", "BOX-05")

@@ -1,6 +1,7 @@
 """Direct servers started by the keeper: what they inherit, and how they end."""
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -8,15 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.model import codes
+from holdfast.model.confined_folders import is_confined_server_running_in
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.keeper import client, keeper_process
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.start_confined import wait_for_cleanups
 from tests.sandbox.support import (
     DAEMON,
     IGNORE_SIGTERM,
@@ -219,6 +223,57 @@ async def test_daemon_ends_after_its_server_exits(keeper: Keeper, tmp_path: Path
     assert await child.wait() == 0
     await child.end(0)
     child.close()
+
+
+HOLD_PROCESS = """
+import ctypes, sys
+PTRACE_SEIZE = 0x4206
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+print(ctypes.get_errno() if libc.ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None) else 0, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(pid: int) -> Iterator[None]:
+    """Trace a process: its parent cannot reap it before the tracer has ended, even after SIGKILL."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", HOLD_PROCESS, str(pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as tracer:
+        assert tracer.stdin is not None
+        assert tracer.stdout is not None
+        with tracer.stdin:
+            if (error := tracer.stdout.readline().strip()) != "0":
+                pytest.skip(f"processes cannot be traced here: {error}")
+            yield
+
+
+@pytest.mark.slow
+@pytest.mark.promise("BOX-01")
+@pytest.mark.usefixtures("bwrap")
+@pytest.mark.parametrize("survives", [True, False], ids=["survivor", "control"])
+async def test_locks_of_a_folder_stay_while_a_process_of_its_server_cannot_be_ended(
+    keeper: Keeper, root: Path, *, survives: bool
+) -> None:
+    all_gone = asyncio.Event()
+    child = await keeper.spawn(confined(python("print(flush=True)" + SLEEP_FOREVER), root))
+    child.on_gone(all_gone.set)
+    await read_line(child)
+    with held(child.pid) if survives else contextlib.nullcontext():
+        async with asyncio.timeout(30):
+            await child.end(0.1)
+        await wait_for_cleanups()
+        is_gone, is_running = all_gone.is_set(), is_confined_server_running_in(str(root))
+    await all_gone.wait()
+    await wait_for_cleanups()
+    child.close()
+
+    assert (is_gone, is_running) == (not survives, survives)
+    assert not is_confined_server_running_in(str(root))
 
 
 @pytest.mark.promise("LNK-11")

@@ -56,8 +56,8 @@ class OwnSession(EditorSession):
             mode=policy.mode,
             max_mode=policy.rules.max_mode_of(DoorKind.ACP),
             trust=self._session.context.trust_level,
-            model=agent.model_name if isinstance(agent, ModelAgent) else "",
-            models=agent.model_names if isinstance(agent, ModelAgent) else (),
+            model=agent.chosen_model if isinstance(agent, ModelAgent) else "",
+            models=agent.model_choices if isinstance(agent, ModelAgent) else (),
             agent=self._session.definition.name if self._session.definition is not None else "",
             agents=self.agents,
         )

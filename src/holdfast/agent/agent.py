@@ -98,7 +98,7 @@ class TurnContext(Protocol):
     async def take_messages(self) -> tuple[str, ...]:
         """Return the messages of other sessions that have arrived since the last call, marked as text of another agent.
 
-        They are stored as delivered. Call this between two requests to a model, and add the messages to the second request.
+        This call also stores that they were delivered, so they are not delivered again. Call this between two requests to a model, and add the messages to the second request.
         """
         ...
 

@@ -45,6 +45,7 @@ _UNANSWERED = (
     "The session has no model or agent, so only commands such as /help are answered. Pass `model` or `agent` to the session, "
     "or choose a model with `holdfast model`."
 )
+_NOT_SENT = "Text after a command is not sent to the model. Send it as a prompt of its own."
 _MAX_ON_LOOP = SizeLimit(bytes=LONG_LINE_BYTES, values=1000)  # a larger result is formatted in a thread
 # How many characters and blocks are shown of a result that is too large to be decoded as a whole.
 _MAX_START = 3000
@@ -62,13 +63,21 @@ CommandHandler = Callable[[str, TurnContext], Awaitable[str]]
 
 
 class SlashCommandAgent:
-    """Runs the slash commands of a prompt, and answers all other text with the list of commands."""
+    """Runs the slash commands of a prompt.
+
+    It answers all other text with the list of commands or, if there is a model, with the advice to send the text as a prompt of its own.
+    """
 
     commands = COMMANDS
 
-    def __init__(self, handlers: Mapping[str, CommandHandler] | None = None) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, CommandHandler] | None = None,
+        has_model: Callable[[], bool] = lambda: False,
+    ) -> None:
         """`handlers` are further commands, by their names with the slash, such as `/model`."""
         self._handlers = handlers or {}
+        self._has_model = has_model
         self._long_results = LongResults()
 
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
@@ -88,8 +97,11 @@ class SlashCommandAgent:
         for text in await asyncio.gather(*(_run_call(command, turn) for command in calls)):
             await turn.reply(self._long_results.first_part(session, text))
         if not commands or any(not command.slash_name for command in commands):
-            turn.report_failure(HoldfastError(codes.NO_MODEL, _UNANSWERED))
-            await turn.reply(HELP)
+            if commands and self._has_model():
+                await turn.reply(_report(turn, _NOT_SENT))
+            else:
+                turn.report_failure(HoldfastError(codes.NO_MODEL, _UNANSWERED))
+                await turn.reply(HELP)
         return StopReason.END_TURN
 
     async def _run(self, command: ParsedCommand, turn: TurnContext) -> str:
@@ -297,7 +309,7 @@ def read_envelope(result: ToolResult) -> JsonObject | None:
 
 
 def format_details(failure: JsonObject) -> Iterator[str]:
-    """Yield a line for each detail of a failure: for invalid arguments that the message does not describe, and for all other members.
+    """Yield a line for each detail of a failure. Problems of arguments (`issues`) that the message describes already are left out.
 
     Each line begins with a newline.
     """

@@ -26,7 +26,10 @@ _MAX_FILE_BYTES = 1024  # the file has a key of 64 hexadecimal digits
 
 
 class ArgumentHasher:
-    """Hashes with a key that is stored in a folder. Without a folder, or if the key cannot be read or stored, it generates a key for itself."""
+    """Hashes with a key that is stored in a folder. Without a folder, or if the file cannot be read or stored, it generates a key for itself.
+
+    If the file has other content than a key, `load` raises `BAD_KEY`: new hashes could otherwise not be compared with earlier ones, unnoticed.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder

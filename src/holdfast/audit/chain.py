@@ -33,7 +33,7 @@ class Verdict:
     """None if there is a problem."""
 
     is_unreadable: bool = False
-    """Whether the file is damaged, which need not be tampering."""
+    """Whether the file is damaged, or the anchor is missing or damaged. That need not be tampering."""
 
     @property
     def is_intact(self) -> bool:
@@ -68,6 +68,7 @@ def verify(rows: Iterable[AuditRow], start: Head, anchored: Head | None) -> Verd
             seq=0,
             anchored_seq=0,
             problem="The anchor is missing or unreadable: the end of the chain may be cut off.",
+            is_unreadable=True,
         )
     head = start
     if anchored.seq == 0 and anchored.digest != start.digest:

@@ -142,7 +142,7 @@ def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
         )
         print_line(f"Head: {verdict.head}")
     else:
-        print_line(f"{'Damaged' if verdict.is_unreadable else 'Tampered with'}: {verdict.problem}")
+        print_line(f"{'Cannot be verified' if verdict.is_unreadable else 'Tampered with'}: {verdict.problem}")
     if not verdict.is_intact:
         raise click.exceptions.Exit(1)
 

@@ -265,7 +265,7 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
 
 def _model_of(session: Session) -> str:
     """The model of an open session; its user may have changed it."""
-    return session.agent.model_name if isinstance(session.agent, ModelAgent) else ""
+    return session.agent.chosen_model if isinstance(session.agent, ModelAgent) else ""
 
 
 def with_stored_folders(options: OpenOptions, stored: SessionContext) -> OpenOptions:

@@ -309,7 +309,7 @@ class Opener:
         name = plan.options.model or workspace_model or self.models.settings.name
         agent = ModelAgent(self.models, name)
         if plan.options.opened_by == DoorKind.PYTHON:
-            agent.choose_with = "`model=` in Python, or with the setting model.name"
+            agent.how_to_choose = "`model=` in Python, or with the setting model.name"
         return agent
 
     async def _make_session(

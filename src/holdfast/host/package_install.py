@@ -78,7 +78,7 @@ async def wait_for_installation(child: Child, folder: Path, *, package: str) -> 
                 break
             too_large = await _THREADS.run(is_too_large, folder)
             if too_large or time.monotonic() > deadline:
-                child.kill()
+                child.terminate_quickly()
                 raise _too_large(package) if too_large else _too_slow(package)
         if await _THREADS.run(is_too_large, folder):
             raise _too_large(package)

@@ -319,7 +319,7 @@ class GuardWatch:
                         "a confined server was ended, because a guard vanished",
                         extra={"server_pid": each.child.pid, "problem": problem},
                     )
-                    each.child.kill()
+                    each.child.terminate_quickly()
         finally:
             del self._checks[path]
 

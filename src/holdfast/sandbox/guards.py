@@ -39,7 +39,7 @@ class Guard:
     is_read_only: bool = True
     """False for a name that the server may change, in a root that is otherwise read-only."""
     is_placeholder: bool = False
-    """Whether it is an empty folder that was created for a missing name."""
+    """Whether it is a folder that was created for a missing name, and that contains only a `.gitignore`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

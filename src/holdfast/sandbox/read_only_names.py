@@ -77,9 +77,9 @@ def _cached_bind_mounts(executed: tuple[str, ...], mounts: tuple[MountPoint, ...
 
 
 def _mark_whole_root(root: str, reason: str, names: Iterable[str]) -> frozenset[str]:
-    """`.` for the whole root, and `names`, which links may lead to: `guard_roots` refuses to let a server change one of them.
+    """Log the reason, and return `.`, which makes the whole root read-only, together with `names`.
 
-    Logs the reason.
+    Links may lead to `names`: if one of them is also in a server's `writable`, `guard_roots` refuses the server.
     """
     log.warning("a folder is read-only for confined programs", extra={"root": root, "reason": reason})
     return frozenset((".", *names))
@@ -143,7 +143,10 @@ def _find_repositories(git: str, budget: StepBudget) -> Iterator[FollowedPath]:
 
 
 def _read_paths(file: str, prefix: str = "") -> Iterable[str]:
-    """The path that a `.git` or `commondir` file contains, as written and without spaces around it: git's implementations differ."""
+    """The path that a `.git` or `commondir` file contains, with the spaces around it and, if there are any, also without them.
+
+    Git's implementations differ in whether they remove the spaces. Empty if the file contains no path.
+    """
     try:
         text = os.fsdecode(read_untrusted_file(file, limit=_GIT_FILE_BYTES))
     except UnusableFileError as error:
@@ -172,5 +175,10 @@ def _home_targets() -> Iterator[str]:
                 yield from followed.passed
                 if followed.real:
                     yield followed.real
-    except TooMuchWorkError:  # the home is not an attack, just large: leave the rest of its links unguarded
-        return
+    except (
+        TooMuchWorkError
+    ) as error:  # the home is not an attack, just large: leave the rest of its links unguarded
+        log.warning(
+            "not all links in the home folder were followed: files that the others lead to can be changed",
+            extra={"folder": home, "reason": error.strerror},
+        )

@@ -47,7 +47,7 @@ class PreparedProcess:
     guarded_roots: tuple[GuardedRoot, ...] = ()
     """The roots to watch while the server runs. `after_exit` closes them."""
     visible: tuple[str, ...] = ()
-    """The host's paths that are mounted in the sandbox."""
+    """The host's paths that are mounted in the sandbox. A container also has the files of its image, which are not listed."""
     after_setup: ExitStack = field(default_factory=ExitStack)
     """What to close once the sandbox is set up or has failed. Closing it blocks."""
     after_exit: ExitStack = field(default_factory=ExitStack)
@@ -63,7 +63,7 @@ class SandboxBackend(Protocol):
         ...
 
     async def check(self) -> Availability:
-        """Test whether the backend works on this machine. A success is cached for good, a failure for a few seconds."""
+        """Test whether the backend works on this machine. A success is cached for good, a failure as `CachedCheck` says."""
         ...
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
@@ -76,7 +76,7 @@ class SandboxBackend(Protocol):
 
 
 class CachedCheck:
-    """Caches the result of a backend's `check`. A failure is cached for only some seconds, because its cause may pass."""
+    """Caches the result of a backend's `check`. A success is cached for good. A failure is cached for ten times as long as the check took, at least 5 seconds: its cause may pass."""
 
     def __init__(self, check: Callable[[], Awaitable[Availability]]) -> None:
         self._check = check

@@ -92,7 +92,7 @@ async def _end(session: "Session", context: "SubAgentContext", task: SubAgentTas
     """Store the end of the sub-agent's last message, and the usage that is in no stored model response."""
     await session.record.messages.end_agent(context.origin)
     if context.usage:
-        session_model = session.agent.model_name if isinstance(session.agent, ModelAgent) else ""
+        session_model = session.agent.chosen_model if isinstance(session.agent, ModelAgent) else ""
         model = (task.definition.model if task.definition is not None else "") or session_model
         await context.add_model_event(ModelResponded(model=model, message={}, usage=context.usage))
 

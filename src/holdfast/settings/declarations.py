@@ -325,7 +325,7 @@ class ModelSettings(SettingsSection):
     idle_seconds: int = field(
         default=300,
         metadata={
-            "help": "How long the model may say nothing before its turn is ended.",
+            "help": "End a turn if an answer of the model makes no progress for this long. Keep-alives of its endpoint do not count.",
             "min": 1,
             "max": _DAY,
         },

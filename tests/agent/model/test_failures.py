@@ -152,7 +152,7 @@ async def test_an_endpoint_that_says_nothing_is_left_after_the_idle_time(tmp_pat
             await talk.session.prompt("Try")
             told = await talk.replies()
 
-    assert told.count("The model sent nothing for 1 s (model.idle_seconds)") >= 3
+    assert told.count("The model made no progress for 1 s (model.idle_seconds)") >= 3
     assert told.endswith("Fine.")
 
 

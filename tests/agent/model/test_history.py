@@ -282,4 +282,4 @@ async def test_what_the_user_saw_of_a_broken_answer_is_in_the_model_s_history(tm
     assert first.endswith(" […]")
     assert first.removesuffix(" […]") in replies
     assert "ended the connection" not in str(said)
-    assert "sent nothing" not in str(said)
+    assert "made no progress" not in str(said)

@@ -95,7 +95,10 @@ def check_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
 
 
 def _depth(without_strings: bytes) -> int:
-    """Return how deep the text is nested. A decoder may fail because of the depth before it sees that brackets are not closed."""
+    """Return how deep the lists and objects in the text are nested, including those that are never closed.
+
+    A decoder may reach its limit of depth before it finds out that they are not closed.
+    """
     brackets = without_strings.translate(None, _NOT_BRACKETS)
     opening = brackets.count(b"[") + brackets.count(b"{")
     # A decoder stops at the first bracket that closes nothing.

@@ -11,7 +11,7 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from holdfast.agent.model import failures
-from holdfast.agent.model.config import KEY_VARIABLES, ModelConfig, read_key
+from holdfast.agent.model.config import CUSTOM_ENDPOINT, KEY_VARIABLES, ModelConfig, read_key
 from holdfast.agent.model.find_models import OLLAMA
 from holdfast.agent.model.transport import CustomEndpointTransport, LimitedTransport
 from holdfast.model.errors import HoldfastError
@@ -22,8 +22,6 @@ _READ_SECONDS = 24 * 60 * 60.0  # `limit_time` ends requests earlier
 _CUSTOM_FORMATS = ("openai", "openai-responses", "openai-chat", "ollama", "anthropic")
 # Providers whose libraries take no client of httpx2. Named here, so that the message does not ask to install their libraries first.
 _UNSUPPORTED = ("bedrock", "groq", "huggingface", "xai")
-_CUSTOM_ENDPOINT = "own"
-"""The provider name of `model.base_url` in stored messages. Reasoning is sent back only to the provider that wrote it."""
 
 
 class ModelClients:
@@ -51,7 +49,7 @@ class ModelClients:
         key = _key(config)
         if key not in self._models:
             model = self._make_or_explain(config)
-            if model.system != _CUSTOM_ENDPOINT:
+            if model.system != CUSTOM_ENDPOINT:
                 get_snapshot()  # imports the prices, which also takes long
             self._models[key] = model
         return self._models[key]
@@ -122,7 +120,7 @@ class ModelClients:
             http_client=self._custom_http({"authorization": f"Bearer {config.key or 'none'}"}),
             max_retries=0,
         )
-        provider = OpenAICompatibleProvider(_CUSTOM_ENDPOINT, openai_client=client)
+        provider = OpenAICompatibleProvider(CUSTOM_ENDPOINT, openai_client=client)
         is_chat = prefix in ("openai-chat", "ollama")
         return (CustomChatModel if is_chat else OpenAIResponsesModel)(name, provider=provider)
 

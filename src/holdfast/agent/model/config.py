@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from holdfast.settings import ModelSettings
 
+CUSTOM_ENDPOINT = "own"
+"""The provider name of an endpoint with OpenAI's format at `model.base_url`, or of Ollama, in stored messages. Reasoning is sent back only to
+the provider that wrote it."""
 _MIB = 1024 * 1024
 
 
@@ -18,14 +21,15 @@ class ModelLimits:
     max_cost: float = 0.0
     """In US dollars; 0 means no limit."""
     idle_seconds: float = 300.0
-    """How long the endpoint may send nothing."""
+    """How long an answer may make no progress. Only complete events with content count, not keep-alives."""
     turn_seconds: float = 3600.0
     """How long the model may take in a turn. The time that tools take is not counted."""
     context_tokens: int = 128_000
     max_event_bytes: int = 8 * _MIB
     """The size of one server-sent event of an answer."""
     max_event_values: int = 5000
-    """The values of one event: numbers, texts, lists, objects. A longer request allows more of them."""
+    """How many values one event may have: numbers, texts, lists and objects. The longer the request, the more are allowed, because some
+    endpoints repeat a part of the request in their answer."""
     max_response_bytes: int = 64 * _MIB
     max_characters: int = 1_000_000
     """The length of one answer: its text, its reasoning and the arguments of its calls together."""

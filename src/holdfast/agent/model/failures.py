@@ -217,10 +217,10 @@ def cut_off(host: str) -> HoldfastError:
     return _unavailable(f"{host} ended the connection in the middle of its answer. Prompt again.")
 
 
-def endpoint_silent(seconds: float) -> LimitReachedError:
-    """The endpoint sent nothing for too long."""
+def no_progress(seconds: float) -> LimitReachedError:
+    """The answer made no progress for too long. The endpoint may have sent keep-alives."""
     return LimitReachedError(
-        f"The model sent nothing for {seconds:g} s (model.idle_seconds). Prompt again, or choose another model with /model."
+        f"The model made no progress for {seconds:g} s (model.idle_seconds). Prompt again, or choose another model with /model."
     )
 
 
@@ -271,10 +271,10 @@ def too_expensive(limit: float) -> LimitReachedError:
     )
 
 
-def change_advice(error: HoldfastError, choose_with: str) -> None:
+def change_advice(error: HoldfastError, how_to_choose: str) -> None:
     """Replace the advice to type `/model`, where the user cannot type it."""
-    message = error.message.replace("with /model", f"with {choose_with}")
-    error.message = message.replace("(/model)", f"({choose_with})")
+    message = error.message.replace("with /model", f"with {how_to_choose}")
+    error.message = message.replace("(/model)", f"({how_to_choose})")
     error.args = (error.message,)
 
 

@@ -89,43 +89,45 @@ class ModelAgent:
 
     def __init__(self, models: Models, name: str = "") -> None:
         self._models = models
-        self.model_name = name
+        self.chosen_model = name
         """The session's model; empty if it has none."""
         self._slash_commands = SlashCommandAgent(
-            {"/model": self._model_command, "/usage": self._usage_command}
+            {"/model": self._model_command, "/usage": self._usage_command},
+            has_model=lambda: bool(self.chosen_model),
         )
         self._history: History | None = None
         """The conversation so far; None if it must be loaded from the store."""
         self._cost: float | None = None
         """What the session has cost so far; None if it must be computed from the store."""
-        self.choose_with = ""
-        """How an application chooses a model, for messages, such as "`model=` in Python"; empty if a user chooses it by typing `/model`."""
+        self.how_to_choose = ""
+        """What messages tell an application to choose a model with, such as "`model=` in Python". Empty if they tell the user to type
+        `/model`."""
 
     @property
-    def model_names(self) -> tuple[str, ...]:
+    def model_choices(self) -> tuple[str, ...]:
         """The models that the user can choose from."""
-        return tuple(dict.fromkeys(filter(None, (self.model_name, *self._models.names))))
+        return tuple(dict.fromkeys(filter(None, (self.chosen_model, *self._models.names))))
 
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         """Run the slash commands of a prompt of the user, or let the model answer the prompt."""
         try:
             return await self._run_turn(blocks, turn)
         except HoldfastError as error:
-            if self.choose_with:  # in an application, which has no slash commands
-                failures.change_advice(error, self.choose_with)
+            if self.how_to_choose:  # in an application, which has no slash commands
+                failures.change_advice(error, self.how_to_choose)
             if error.code is codes.MODEL_UNAVAILABLE and (change := self._models.explain_change()):
                 raise HoldfastError(error.code, f"{error.message}{change}") from error
             raise
 
     async def _run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         is_from_user = not turn.sender and not turn.origin.agent
-        if (is_from_user and is_command(blocks)) or not self.model_name:
+        if (is_from_user and is_command(blocks)) or not self.chosen_model:
             return await self._slash_commands.run_turn(blocks, turn)
         definition = turn.definition
         # Only for a sub-agent. The session's own agent got the model of its definition when the session was opened, and the user may
         # have chosen another one since.
         sub_agent_model = definition.model if definition is not None and turn.origin.agent else ""
-        config = self._config(sub_agent_model or self.model_name)
+        config = self._config(sub_agent_model or self.chosen_model)
         clients = await self._models.clients(config)  # before the time is counted: the first call takes long
         if turn.origin.agent:  # the session limits the sub-agent's time
             return await self._run_sub_agent(blocks, turn, config)
@@ -229,7 +231,7 @@ class ModelAgent:
                 codes.BAD_ARGUMENT, f"{name[:80]!r} is not the name of a model. Write provider:model."
             )
         await self._models.clients(self._config(name))
-        self.model_name = name
+        self.chosen_model = name
 
     def _config(self, name: str) -> ModelConfig:
         return make_config(self._models.settings, name)
@@ -237,25 +239,25 @@ class ModelAgent:
     async def _model_command(self, argument: str, turn: TurnContext) -> str:
         if not argument:
             current = (
-                f"This session's model is {self.model_name}."
-                if self.model_name
+                f"This session's model is {self.chosen_model}."
+                if self.chosen_model
                 else "This session has no model."
             )
-            other_models = ", ".join(name for name in self.model_names if name != self.model_name)
+            other_models = ", ".join(name for name in self.model_choices if name != self.chosen_model)
             more = f" Also configured: {other_models}." if other_models else ""
             change = self._models.explain_change()
             return (
                 f"{current}{more} /model NAME changes it; in a shell, `holdfast model` lists models that you can use."
                 f"{change}\n"
             )
-        known = self.model_names
+        known = self.model_choices
         try:
             await self.set_model(argument.strip())
         except HoldfastError as error:
             return f"{error.message}{self._models.explain_change()}\n"
-        await turn.keep_setting("model", self.model_name)
-        text = f"This session's model is {self.model_name} from now on."
-        if self._models.settings.base_url and self.model_name not in known:
+        await turn.keep_setting("model", self.chosen_model)
+        text = f"This session's model is {self.chosen_model} from now on."
+        if self._models.settings.base_url and self.chosen_model not in known:
             text += (
                 f" It was not checked: the next prompt shows whether {self._models.settings.base_url} has it."
             )
@@ -290,7 +292,7 @@ def _import_clients() -> "type[ModelClients]":
     try:
         from importlib import import_module
 
-        # This module imports everything that the first prompt needs.
+        # `compaction` imports everything that the first prompt needs.
         import_module("holdfast.agent.model.compaction")
         from holdfast.agent.model.clients import ModelClients
     except ImportError as error:

@@ -118,7 +118,8 @@ class ModelRun:
         self.usage = Usage()
         """What the run has used so far, even if it is cancelled."""
         self.unstored_usage = Usage()
-        """What was used by requests whose answer is not stored: they failed, were cancelled, or had an empty answer."""
+        """What the run has used since the last answer that was stored with its usage. The next such answer is stored with all of it, so the
+        usage of requests that failed, were cancelled or had an empty answer is stored too."""
         self.context_tokens = 0
         """How many tokens a request and its answer had together, in the last answer that reported them; 0 if none has."""
         self.has_answer = False

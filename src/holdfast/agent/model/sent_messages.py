@@ -32,8 +32,8 @@ _MAX_NAME = 64
 def fit_provider(messages: Sequence[ModelMessage], model: Model) -> list[ModelMessage]:
     """Return the messages in a form that the model's provider accepts.
 
-    The provider would reject reasoning of another provider or API, and reasoning at the end of an answer. If another provider gave the
-    calls their ids, it would also reject ids that are used twice, or that have other characters than its own ids.
+    Left out are reasoning of another provider or another API, and reasoning at the end of an answer: the provider would reject them. A call
+    from an answer of another provider gets a new id if its id was used before or has characters that this provider may reject.
     """
     fitted: list[ModelMessage] = []
     used: set[str] = set()

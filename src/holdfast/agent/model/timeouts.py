@@ -1,4 +1,4 @@
-"""Ends a request to a model if its endpoint is silent for too long, or if the turn has no time left."""
+"""Ends a request to a model if its answer makes no progress for too long, or if the turn has no time left."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def limit_time(
             raise
         if loop.time() >= end:
             raise timeout_error or failures.turn_timed_out(exchange.limits.turn_seconds) from None
-        raise failures.endpoint_silent(idle) from None
+        raise failures.no_progress(idle) from None
     finally:
         if timer is not None:
             timer.cancel()

@@ -43,7 +43,7 @@ _METADATA_ADDRESSES = frozenset(
 
 
 class Exchange:
-    """One request to a model, with its retries: when the endpoint last sent something, and why the request failed."""
+    """One request to a model, with its retries: when its answer last made progress, and why the request failed."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.config = config

@@ -1,5 +1,7 @@
 """Tries a model with one short request."""
 
+import asyncio
+
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
@@ -34,7 +36,7 @@ async def _ask(config: ModelConfig) -> str:
             model_request_stream(model, [request], instrument=False) as stream,
         ):
             async for _ in stream:
-                pass
+                exchange.last_progress = asyncio.get_running_loop().time()
             return stream.get().text or ""
     except HoldfastError:
         raise

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.agent.model.config import CUSTOM_ENDPOINT
 from holdfast.model.event import ModelResponded, TurnEnded
 from holdfast.model.json import JsonObject
 from holdfast.model.plural import count
@@ -111,7 +112,7 @@ def describe_usage(by_agent: Mapping[str, Usage]) -> list[tuple[str, str]]:
 
 def cost_of(stream: "StreamedResponse | None") -> float | None:
     """Return the cost in US dollars of what has arrived of an answer; None if nothing has, or if the price of the model is not known."""
-    if stream is None or stream.provider_name == "own":
+    if stream is None or stream.provider_name == CUSTOM_ENDPOINT:
         return None
     try:
         return float(stream.get().cost().total_price)

@@ -50,8 +50,8 @@ def print_banner(
         _row(printer, "mode", _MODE_WARNINGS[mode], "yellow")
     if session.definition is not None:
         _row(printer, "agent", session.definition.name)
-    if isinstance(session.agent, ModelAgent) and session.agent.model_name:
-        _row(printer, "model", replace_unprintable(session.agent.model_name))
+    if isinstance(session.agent, ModelAgent) and session.agent.chosen_model:
+        _row(printer, "model", replace_unprintable(session.agent.chosen_model))
     counts = Counter(tool.server.name for tool in session.available_tools)
     servers = [f"{replace_unprintable(name)} ({count(counts[name], 'tool')})" for name in session.available]
     _row(printer, "servers", ", ".join(servers) or "none")

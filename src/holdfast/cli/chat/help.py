@@ -47,7 +47,7 @@ _COMMANDS_WITH_MODEL = (
 
 def print_usage(printer: EventPrinter, session: Session) -> None:
     """Print the most important commands and keys. Without a model, say how to get one."""
-    has_model = isinstance(session.agent, ModelAgent) and bool(session.agent.model_name)
+    has_model = isinstance(session.agent, ModelAgent) and bool(session.agent.chosen_model)
     if has_model:
         printer.print("Type a prompt, or")
     else:

@@ -81,7 +81,7 @@ class BwrapSandbox:
         self._known_roots = KnownRoots(changeable_roots)
 
     async def check(self) -> Availability:
-        """Run `true` in a sandbox. A success is cached for good, a failure for a few seconds."""
+        """Run `true` in a sandbox. A success is cached for good, a failure as `CachedCheck` says."""
         return await self._check.result()
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:

@@ -7,9 +7,9 @@ from pathlib import Path
 from holdfast.model.quota import Quota
 from holdfast.sandbox.keeper.spawn_request import Cgroup
 
-# The names of the outer groups.
-_ALL_SERVERS = "holdfast-confined"
-_NORMAL_PRIORITY = "holdfast-foreground"
+# The names of the outer groups. Version 2 has the second one for servers whose priority is not lowered.
+_OUTER = "holdfast-confined"
+_OUTER_NORMAL_PRIORITY = "holdfast-foreground"
 _TCP_DIVISOR = 8  # TCP buffers, which version 1 counts separately, may take an eighth of a server's memory
 
 
@@ -24,8 +24,8 @@ def plan_cgroups(
     """The groups that limit a server's total memory, its share of processor time and, with `limit_processes`, its number of processes.
 
     These groups lie in an outer group, whose servers may use three quarters of the memory together. With `lower_priority`, the
-    outer group also gets only half of another program's processor time; with cgroup version 2, the servers without it have an
-    outer group of their own. `folder_group` names a group in the outer one, for the servers of one folder. Set
+    outer group also gets only half of another program's processor time; with cgroup version 2, the servers without `lower_priority` have
+    another outer group. `folder_group` names a group in the outer one, for the servers of one folder. Set
     `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. `root` is `/`, except in
     tests. If this host may not create groups, the result is empty, and only the limits per process apply.
     """
@@ -84,7 +84,7 @@ def _unified_outer(
     delegate = {"cgroup.subtree_control": " ".join(f"+{name}" for name in controllers)}
     shared = {"cpu.weight": "50", "memory.max": str(outer_group_memory())}
     shared_limits = {name: value for name, value in shared.items() if name in limits}
-    outermost = _ALL_SERVERS if lower_priority else _NORMAL_PRIORITY
+    outermost = _OUTER if lower_priority else _OUTER_NORMAL_PRIORITY
     return (outermost, {**shared_limits, **delegate}), *([(folder_group, delegate)] if folder_group else [])
 
 
@@ -106,7 +106,7 @@ def _version_1_outer(
 ) -> tuple[tuple[str, Mapping[str, str]], ...]:
     shared = {"cpu.shares": "512", "memory.limit_in_bytes": str(outer_group_memory())}
     shared_limits = {name: value for name, value in shared.items() if name in limits}
-    return (_ALL_SERVERS, shared_limits), *([(folder_group, {})] if folder_group else [])
+    return (_OUTER, shared_limits), *([(folder_group, {})] if folder_group else [])
 
 
 def outer_group_memory() -> int:

@@ -16,8 +16,8 @@ class KnownRoots:
     """Folders in which a server may have left links. No link or script in them decides what is mounted for another server.
 
     Each folder stays open, so that the file system cannot use its inode number for another folder, which would then count as a
-    root. A deleted folder is closed and forgotten. Beyond `_MAX_OPEN` folders, only device and inode are remembered; also on
-    mounts other than that of `/`, because an open folder would keep its file system from being unmounted.
+    root. A deleted folder is closed and forgotten. Once `_MAX_OPEN` folders are open, only device and inode of a further folder are
+    remembered. The same is true of a folder that is not on the mount of `/`: while it is open, its file system could not be unmounted.
     """
 
     def __init__(self, changeable_roots: ChangeableRoots | None = None) -> None:

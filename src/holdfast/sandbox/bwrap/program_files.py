@@ -81,7 +81,7 @@ def is_shared_folder(path: str, protected: Collection[str]) -> bool:
 
 
 def _siblings(opener: PathOpener, script: OpenedPath) -> Iterator[OpenedPath]:
-    """The files with the same suffix next to a script, which it may import. None if there are more than `_MAX_SIBLINGS`."""
+    """The files with the same suffix next to a script, which it may import. Empty if there are more than `_MAX_SIBLINGS`."""
     suffix = PurePath(script.path).suffix
     if not suffix or script.folder is None:
         return

@@ -110,6 +110,7 @@ class ContainerSandbox:
             )
             return PreparedProcess(
                 request=request,
+                visible=(*confinement.roots, *confinement.readable),
                 resources=resources.pop_all(),
                 guarded_roots=guarded.watched,
                 after_setup=after_setup.pop_all(),

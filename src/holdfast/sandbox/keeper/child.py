@@ -27,7 +27,7 @@ class ProcessHandle(Protocol):
         ...
 
     async def wait_gone(self) -> None:
-        """Wait until no process of the server is left."""
+        """Wait until no process of the server is left, or until the supervisor reports that some cannot be ended."""
         ...
 
     def end(self, grace: float) -> None:
@@ -60,8 +60,9 @@ class Child:
     async def end(self, grace: float) -> None:
         """Give the server `grace` seconds to exit, then SIGTERM, then SIGKILL; return when no process is left.
 
-        Close its standard input first: that asks a server to exit. If a process cannot be ended, return after
-        `2 * grace + GONE_SECONDS`; the locks of the server's roots then stay.
+        Close its standard input first: that asks a server to exit. Also return if the supervisor reports, 5 seconds after SIGKILL,
+        that a process cannot be ended, and after `2 * grace + GONE_SECONDS` in any case. The locks of the server's roots then stay
+        until its last process has ended.
         """
         self._handle.end(grace)
         try:
@@ -74,7 +75,7 @@ class Child:
         """Send SIGTERM to all processes of the server now, and SIGKILL after one second. Does not wait."""
         self._handle.terminate()
 
-    def kill(self) -> None:
+    def terminate_quickly(self) -> None:
         """Send SIGTERM to all processes of the server now, and SIGKILL within 0.1 seconds. Does not wait."""
         self._handle.end(0.0)
 

@@ -191,6 +191,7 @@ class _SupervisorProtocol(asyncio.Protocol):
         self._start: asyncio.Future[int | tuple[str, int | None, str]] = loop.create_future()
         self._exit: asyncio.Future[int] = loop.create_future()
         self._gone = LightEvent()
+        self._gone_or_given_up = LightEvent()
         self._callbacks: list[Callable[[], None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -209,6 +210,7 @@ class _SupervisorProtocol(asyncio.Protocol):
         if not self._exit.done():
             self._exit.set_result(-9)  # the supervisor was killed, and its server with it
         self._gone.set()
+        self._gone_or_given_up.set()
         for callback in self._callbacks:
             callback()
 
@@ -228,10 +230,10 @@ class _SupervisorProtocol(asyncio.Protocol):
         return await asyncio.shield(self._exit)
 
     async def wait_gone(self) -> None:
-        while not self._gone.is_set():
+        while not self._gone_or_given_up.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_SECONDS):
-                    await self._gone.wait()
+                    await self._gone_or_given_up.wait()
             self._read_unwatched()
 
     def send_rest(self, host_end: socket.socket, rest: bytes) -> None:
@@ -287,6 +289,7 @@ class _SupervisorProtocol(asyncio.Protocol):
                     self._exit.set_result(code)
             case {"survivors": str(pids)}:
                 log.warning("processes could not be ended", extra={"server_pid": self._pid, "pids": pids})
+                self._gone_or_given_up.set()
             case _:
                 raise ValueError(f"Unexpected message from a supervisor: {message!r}.")
 

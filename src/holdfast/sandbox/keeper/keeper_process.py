@@ -26,6 +26,7 @@ _SET_PDEATHSIG, _SET_SUBREAPER = 1, 36
 _HOST_GONE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL after the host closed the socket or died
 _LEFTOVER_GRACE = 0.5  # the same, for processes left behind by a server that exited
 _KILL_SECONDS = 5.0  # a process that survives SIGKILL this long is another user's, or stuck in the kernel
+_SURVIVOR_PAUSE = 5.0  # how often such a process gets SIGKILL again
 # How long the server's process group may take to exit. After that, its other processes are looked for.
 _GROUP_SECONDS = 0.1
 _MAX_KILL_PAUSE = 0.5
@@ -38,7 +39,7 @@ _libc = ctypes.CDLL(None)
 
 
 def main() -> None:
-    """Give every socket that the host sends to a supervisor. Exit when the host and all supervisors are gone."""
+    """The host sends a socket for each server: pass it on to an idle supervisor, or to a new one. Exit when the host and all supervisors have ended."""
     control = socket.socket(fileno=int(sys.argv[1]))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), hard))  # servers inherit it
@@ -50,13 +51,13 @@ def main() -> None:
     poll.register(control, select.POLLIN)
     host_pidfd = _watch_peer(control, poll)
     idle = _IdleSupervisors()
-    poll.register(idle.announced, select.POLLIN)
+    poll.register(idle.receiver, select.POLLIN)
     supervisors: set[int] = set()
     listening = True
     while listening or supervisors:
         ready = {fd for fd, _ in poll.poll(_IDLE_SECONDS * 1000 if idle.channels else None)}
         _drain(wakeup)
-        if idle.announced.fileno() in ready:
+        if idle.receiver.fileno() in ready:
             idle.receive()
         if listening and control.fileno() in ready:
             socket_fd = _receive_socket(control)
@@ -111,11 +112,11 @@ class _IdleSupervisors:
     """
 
     def __init__(self) -> None:
-        self.announced, self.announce = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.receiver, self.sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channels: list[socket.socket] = []
 
     def receive(self) -> None:
-        fd = _receive_socket(self.announced)
+        fd = _receive_socket(self.receiver)
         if fd is not None:
             channel = socket.socket(fileno=fd)
             if len(self.channels) < _MAX_IDLE:
@@ -139,7 +140,7 @@ class _IdleSupervisors:
     def close_keeper_ends(self) -> None:
         """In a new supervisor: close what belongs to the keeper process."""
         self.end()
-        self.announced.close()
+        self.receiver.close()
 
     def wait_for_socket(self, ended: "_Supervisor") -> int | None:
         """In a supervisor: wait for the socket of the next server. None: exit."""
@@ -147,7 +148,7 @@ class _IdleSupervisors:
         with channel:
             try:
                 with keeper_end:
-                    socket.send_fds(self.announce, [b"+"], [keeper_end.fileno()], socket.MSG_DONTWAIT)
+                    socket.send_fds(self.sender, [b"+"], [keeper_end.fileno()], socket.MSG_DONTWAIT)
             except OSError:
                 return None
             ended.close()  # now, so that the host's next start already finds this process idle
@@ -183,11 +184,17 @@ class _Supervisor:
         self.started = False
         self.is_reaped = False
         self.sent_term = False
+        self.has_survivors = False
+        """Whether the host was told that some processes could not be ended."""
+        self.is_host_gone = False
         self.group_signal: int | None = None
         """The last signal that the server's process group got."""
 
     def run(self) -> bool:
-        """Supervise the server until it has ended. Return whether this process can supervise another one."""
+        """Supervise the server until no process of it is left. Return whether this process can supervise another one.
+
+        If processes cannot be ended, wait for them as long as the host lives: it holds the locks of their folder until then.
+        """
         received = _receive_request(self.host)
         if received is None:
             return False
@@ -199,7 +206,8 @@ class _Supervisor:
             while self._reap():
                 self._handle_events()
         finally:
-            self._clean_up()
+            if not self.has_survivors:
+                self._clean_up()
             cgroups.remove()
         # A control group is named after this process, and a process that could not be killed is still its child.
         return not cgroups.groups and not _has_children()
@@ -222,6 +230,8 @@ class _Supervisor:
             elif fd == self.host.fileno():
                 self._read_host()
             elif fd == self.host_pidfd:
+                self.poll.unregister(fd)
+                self.is_host_gone = True
                 self._terminate(_HOST_GONE_GRACE)
             else:
                 _drain(self.wakeup)
@@ -283,7 +293,7 @@ class _Supervisor:
         for pid in _descendants(os.getpid()):
             _signal(pid, signal.SIGKILL)
         self.deadline = time.monotonic() + self.kill_pause
-        self.kill_pause = min(2 * self.kill_pause, _MAX_KILL_PAUSE)
+        self.kill_pause = _SURVIVOR_PAUSE if self.has_survivors else min(2 * self.kill_pause, _MAX_KILL_PAUSE)
 
     def _signal_group(self, number: int) -> bool:
         """Send a signal to the server's group, once. Return whether it was sent.
@@ -308,11 +318,16 @@ class _Supervisor:
                 self._terminate(_LEFTOVER_GRACE)
         if not _has_children():
             return False
-        if self.killing_since is not None and time.monotonic() > self.killing_since + _KILL_SECONDS:
+        if (
+            not self.has_survivors
+            and self.killing_since is not None
+            and time.monotonic() > self.killing_since + _KILL_SECONDS
+        ):
+            self.has_survivors = True
             pids = " ".join(map(str, _descendants(os.getpid())))
+            self._clean_up()
             self._send(b'{"survivors": "%b"}' % pids.encode())
-            return False
-        return True
+        return not (self.has_survivors and self.is_host_gone)
 
     def _clean_up(self) -> None:
         if self.request["cleanup"]:
