@@ -18,6 +18,7 @@ from holdfast.audit.audit import Audit
 from holdfast.host.approvals import Approvals
 from holdfast.host.host import Host
 from holdfast.model.errors import HoldfastError
+from holdfast.model.guarded_names import INSTRUCTION_FILES
 from holdfast.model.server import Http, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.entry_summary import entry_command
@@ -582,7 +583,8 @@ def test_paths_in_variables_that_load_code_are_read_only_and_data_is_not(folder:
         env={"PYTHONPATH": f"/opt/x:{folder}/lib", "NOTES": f"{folder}/notes"},
     )
 
-    assert {*read_only_in(folder, program)} == {f"{folder}/lib", f"{folder}/conf.json"}
+    instructions = {f"{folder}/{name}" for name in INSTRUCTION_FILES}
+    assert {*read_only_in(folder, program)} - instructions == {f"{folder}/lib", f"{folder}/conf.json"}
 
 
 def read_only_in(folder: Path, program: Stdio) -> list[str]:
