@@ -126,7 +126,10 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
         if approved is not None and approved.problem:
             print_line(f"Approved, but it cannot be used: {approved.problem}")
             return
-        print_line(f"Approved. Start it with: {shlex.join(('holdfast', 'chat', '--agent', name))}")
+        start = ["holdfast", "chat", "--agent", name]
+        if folder != str(Path().resolve()):
+            start += ["--cwd", folder]
+        print_line(f"Approved. Start it with: {shlex.join(start)}")
 
     run_with_host(work)
 
