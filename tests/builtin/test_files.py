@@ -47,10 +47,10 @@ async def test_file_is_read_by_a_relative_or_an_absolute_path(folder: Path):
 
 
 async def test_names_that_are_not_utf_8_stop_no_tool(folder: Path):
-    strange = os.fsencode(folder) + b"/strange\xff"
-    os.mkdir(strange)
-    (Path(os.fsdecode(strange)) / "notes.md").write_text("TODO: nothing\n")
-    (folder / "link").symlink_to(os.fsdecode(b"strange\xff"))
+    strange = folder / os.fsdecode(b"strange\xff")
+    strange.mkdir()
+    (strange / "notes.md").write_text("TODO: nothing\n")
+    (folder / "link").symlink_to(strange.name)
     files = Files(folder)
 
     found = await files.call("find", text="TODO")

@@ -85,6 +85,26 @@ async def test_an_answer_of_the_client_reaches_the_server_and_only_from_its_own_
     assert json.loads(result["result"]["content"][0]["text"])["content"] == {"number": 2}
 
 
+async def test_a_response_whose_stream_another_one_resumes_ends_with_the_call(
+    serve: Serve, http: aiohttp.ClientSession
+):
+    async with serve({"counter": counter_entry()}) as gateway, asyncio.timeout(20):
+        client = RawClient(http, gateway.url)
+        await client.initialize(elicitation={})
+        async with client.post("tools/call", {"name": "elicit", "arguments": {}}) as response:
+            ((event_id, question),) = await read_events(response, 1)
+            headers = {**client.headers, "last-event-id": event_id}
+            async with http.get(gateway.url, headers=headers) as resumed:
+                answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
+                async with http.post(gateway.url, json=answer, headers=client.headers):
+                    pass
+                ((_, result),) = await read_events(resumed, 1)
+            rest = await response.content.read()  # raises if the response is broken off
+
+    assert "result" in result
+    assert b"result" not in rest
+
+
 async def test_a_stream_that_another_replaces_ends_at_once_and_streams_are_limited(
     serve: Serve, http: aiohttp.ClientSession
 ):

@@ -95,6 +95,8 @@ async def test_a_toolbox_is_a_server_and_a_factory_makes_one_for_each_session(tm
         ({"a": {"toolbox": 5}}, "not a value of the type int"),
         ({"a": {"command": "x", "env": {"A": object()}}}, "a value of the type object is not supported"),
         ([{"name": "a"}], "`servers` must be like"),
+        ({"command": "x", "args": []}, "it is one server without a name."),
+        ({"url": "https://x.org"}, "it is one server without a name."),
         ({"a": {"command": "x", "args": "y"}}, "'a' cannot be used. args: Expected `array`, got `str`."),
         ({"a": {"command": "x", "timeout": "3"}}, "timeout: Expected `float | null`, got `str`."),
         ({"a": {"command": "x", "timeout": -1}}, "timeout: Expected `float` > 0.0."),

@@ -105,6 +105,10 @@ async def use(session: Session, door: Door) -> None:
     context: SessionContext = session.context
     attachment = session.attach(door)
     ended: TurnResult = await session.prompt([{"type": "text", "text": f"Hello from {context.session_id}"}])
+    turn = session.prompt("and again")
+    async for stored in turn:
+        see(stored)
+    print(turn.result.text, turn.result.ok)
     result = await session.call("counter.add", {"number": ended.last_seq}, timeout=5.0)
     if not result.ok:
         raise RuntimeError(f"{result.code}: {result.message}")

@@ -1,6 +1,7 @@
 """Attack 7: an intercepted token is sent again, or with other arguments, to a tool that changes something."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -107,6 +108,20 @@ def test_control_server_that_checks_only_the_signature_pays_again(
     assert careless.paid == [BODY, BODY, PAY_MORE]
 
 
+def test_token_that_was_used_before_a_restart_is_refused(
+    signer: Signer, bank: Callable[[bool], Bank]
+) -> None:
+    overheard = signer.sign(CONTEXT, FILES, BODY)
+    after, control = bank(True), bank(True)
+    after.seen = ReplayCache(since=NOW + 1.5)
+
+    control.pay(overheard, BODY, NOW + 2)
+    with pytest.raises(HoldfastError) as caught:
+        after.pay(overheard, BODY, NOW + 2)
+
+    assert (caught.value.code, after.paid, control.paid) == (codes.TOKEN_REPLAYED, [], [BODY])
+
+
 # At a real server, by many at once
 
 
@@ -118,6 +133,17 @@ def test_of_many_copies_of_a_request_one_is_accepted(tmp_path: Path) -> None:
         changing, reading = (_statuses_of_copies(url, signer, tool) for tool in ("add_note", "picture"))
 
     assert (changing, reading) == (Counter({409: COPIES - 1, 200: 1}), Counter({200: COPIES}))  # a control
+
+
+def test_server_refuses_what_was_signed_before_its_start(tmp_path: Path) -> None:
+    signer = Signer(tmp_path / "keys")
+    earlier = Signer(tmp_path / "keys", clock=lambda: time.time() - 30)
+    signer.jwks()
+    with run_http_server("tests.toolkit.notes_server", "--keys", str(signer.public_file)) as url:
+        changing, reading = (_statuses_of_copies(url, earlier, tool) for tool in ("add_note", "picture"))
+        new = _statuses_of_copies(url, signer, "add_note")
+
+    assert (changing, reading, new[200]) == (Counter({409: COPIES}), Counter({200: COPIES}), 1)
 
 
 def _statuses_of_copies(url: str, signer: Signer, tool: str) -> Counter[int]:

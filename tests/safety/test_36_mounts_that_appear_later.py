@@ -80,12 +80,14 @@ def mounted(file_system: str, folder: Path) -> Iterator[None]:
 async def test_what_is_mounted_in_a_root_later_does_not_appear_in_the_sandbox(
     shared_root: Path, *, protect: bool
 ) -> None:
-    async with Keeper(BwrapSandbox() if protect else UncheckedSandbox()) as keeper:
-        async with started(keeper, confined(python(OPEN_SETTING), shared_root)) as child:
-            assert await read_line(child) == "ready"
-            with mounted("proc", shared_root / "chroot" / "proc"):
-                child.stdin.write(b"\n")
-                answer = await read_line(child)
+    async with (
+        Keeper(BwrapSandbox() if protect else UncheckedSandbox()) as keeper,
+        started(keeper, confined(python(OPEN_SETTING), shared_root)) as child,
+    ):
+        assert await read_line(child) == "ready"
+        with mounted("proc", shared_root / "chroot" / "proc"):
+            child.stdin.write(b"\n")
+            answer = await read_line(child)
 
     assert answer == ("No such file or directory" if protect else "can change the kernel's settings")
 

@@ -474,10 +474,11 @@ async def test_connections_without_a_caller_share_the_time_of_their_address(monk
     start = http_server.BoundedConnection.request_started
 
     def record(self: http_server.BoundedConnection) -> None:
-        throttles.setdefault(self.peername[0], set()).add(self.throttle)
+        throttles.setdefault(self.addresses[0][0], set()).add(self.throttle)
         start(self)
 
     monkeypatch.setattr(http_server.BoundedConnection, "request_started", record)
+    monkeypatch.setattr(http_server, "_network_of", str)  # as if these were not addresses of one machine
     async with serve(HttpLimits()) as (port, _):
         for address in ("127.0.0.1", "127.0.0.1", "127.0.0.2"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
@@ -496,6 +497,9 @@ async def test_connections_without_a_caller_share_the_time_of_their_address(monk
         ("::ffff:192.0.2.7", "192.0.2.7"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("fe80::1%eth0", "fe80::/64"),
+        ("127.0.0.1", "127.0.0.0/8"),
+        ("127.8.9.10", "127.0.0.0/8"),
+        ("::1", "127.0.0.0/8"),
         ("", ""),
     ],
 )

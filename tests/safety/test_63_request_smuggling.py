@@ -21,6 +21,7 @@ pytestmark = pytest.mark.anyio
 class PlainProtocol(HttpToolsProtocol):
     """uvicorn's protocol without our checks."""
 
+    is_head_complete = True
     heads = 0
 
     def on_headers_complete(self) -> None:
@@ -120,6 +121,30 @@ def with_trailers(token: str) -> dict[str, bytes]:
         b"\r\n".join([*lines, b"Transfer-Encoding: chunked"]) + b"\r\n\r\n" + chunks + b"X: y\r\n\r\n"
     )
     return requests
+
+
+CODINGS = [b"gzip, chunked", b", chunked", b'a;q="b, chunked', b"gzip\r\nTransfer-Encoding: chunked"]
+
+
+async def test_a_body_with_an_unknown_coding_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A proxy that does not know the coding, or parses the header differently, may find another end of the body."""
+    start = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+    async def hidden_calls(running: RunningGateway) -> int:
+        """How many of the hidden requests opened a session."""
+        for coding in CODINGS:
+            hidden = request(running.token()).replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+            await send(running, start + b"Transfer-Encoding: %b\r\n\r\n0\r\n\r\n" % coding + hidden, 9)
+        return len(running.gateway.app.open_sessions())
+
+    async with running_gateway(tmp_path) as running:
+        found = await hidden_calls(running)
+        monkeypatch.setattr(http_server, "_HttpProtocol", PlainProtocol)
+        control = await hidden_calls(running)
+
+    assert (found, control) == (0, len(CODINGS))
 
 
 async def test_headers_after_the_body_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -57,7 +57,9 @@ class Issuer:
         return self.key_set
 
     def verifier(self) -> IssuerVerifier:
-        return IssuerVerifier(ISSUER, AUDIENCE, self.fetch, clock=lambda: self.now)
+        return IssuerVerifier(
+            ISSUER, AUDIENCE, self.fetch, clock=lambda: self.now, age_clock=lambda: self.now
+        )
 
 
 def sign(key: Any, kid: str, algorithm: str, headers: dict[str, Any] | None = None, **changes: Any) -> str:
@@ -101,6 +103,7 @@ async def test_a_token_signed_with_a_published_key_is_accepted(key: Any, kid: st
         ("claims", {"exp": None}),
         ("claims", {"exp": "soon"}),
         ("claims", {"sub": None}),
+        ("claims", {"sub": "\ud800"}),
         ("future", {"nbf": NOW + 3600}),
         ("future", {"iat": NOW + 3600}),
     ],

@@ -211,16 +211,20 @@ async def call(
             try:
                 meta = _call_meta(scope, spec, links.aliases, tool_call)
                 quota_owner = scope.context.session_id if spec.lifetime is _HOST else ""
-                raw, result = await _send(
-                    connection,
-                    tool,
-                    tool_call,
-                    {"meta": meta, "timeout": remaining, "on_progress": on_progress},
-                    quota_owner,
-                )
+                if tool_call.forwarding is None and not tool_call.method:
+                    result = await connection.call(
+                        tool.definition.name,
+                        Raw(tool_call.arguments),
+                        meta=meta,
+                        timeout=remaining,
+                        on_progress=on_progress,
+                        quota_owner=quota_owner,
+                    )
+                else:
+                    options: ForwardOptions = {"meta": meta, "timeout": remaining, "on_progress": on_progress}
+                    raw, result = await _send(connection, tool, tool_call, options, quota_owner)
             except HoldfastError:
-                if connection.stderr is not None:
-                    stderr = await connection.stderr.report_since_throttled(stderr_start)
+                stderr = await _report_stderr(connection, stderr_start)
                 raise
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
@@ -249,6 +253,12 @@ async def call(
         if link is not None and link.pop_lost_state()
         else tool_result
     )
+
+
+async def _report_stderr(connection: Connection, start: int) -> str:
+    """What the session may see of what the server wrote to standard error after this position."""
+    reader = connection.stderr
+    return "" if reader is None else await reader.report_since_throttled(start)
 
 
 async def _read_error_result(
@@ -297,28 +307,24 @@ async def _send(
     options: ForwardOptions,
     quota_owner: str,
 ) -> tuple[Raw | None, CallResult]:
-    """Send the request of a call. Return the result as the server sent it, if the call is forwarded, and the decoded result."""
+    """Send a forwarded call, or a request other than `tools/call`.
+
+    Return the result as the server sent it, if the call is forwarded, and the decoded result.
+    """
     if tool_call.forwarding is not None:
         options["capabilities"] = tool_call.forwarding.capabilities
         method, params = tool_call.method or "tools/call", _forwarded_params(tool, tool_call)
         raw = await connection.forward(method, params, quota_owner=quota_owner, **options)
         return raw, await connection.decode_forwarded(raw, is_call=not tool_call.method)
-    meta, timeout = options.get("meta"), options.get("timeout")
-    if tool_call.method:
-        params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
-        answer = await connection.request(
-            tool_call.method, params, meta=meta, timeout=timeout, quota_owner=quota_owner
-        )
-        return None, CallResult(structured_content=answer)
-    result = await connection.call(
-        tool.definition.name,
-        Raw(tool_call.arguments),
-        meta=meta,
-        timeout=timeout,
-        on_progress=options.get("on_progress"),
+    params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
+    answer = await connection.request(
+        tool_call.method,
+        params,
+        meta=options.get("meta"),
+        timeout=options.get("timeout"),
         quota_owner=quota_owner,
     )
-    return None, result
+    return None, CallResult(structured_content=answer)
 
 
 def _forwarded_params(tool: CatalogTool, tool_call: ToolCall) -> dict[str, Any]:

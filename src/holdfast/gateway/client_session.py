@@ -234,6 +234,19 @@ class ClientSession:
             newest = newest or call
         return newest
 
+    def _call_to_ask_on(self, server: str) -> ClientCall | None:
+        """The newest request in flight that was sent to this server, or else the newest one that waits for servers to start.
+
+        A request to another server is not used: a question would interrupt it.
+        """
+        waiting: ClientCall | None = None
+        for call in reversed(self._calls):
+            if call.server == server:
+                return call
+            if not call.server:
+                waiting = waiting or call
+        return waiting
+
     # The client, as the session's servers see it
 
     @property
@@ -258,7 +271,7 @@ class ClientSession:
     async def _ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         call = current_call.get()
         if call is None or call.is_done:
-            call = self._newest_call(server.name)
+            call = self._call_to_ask_on(server.name)
         if call is not None:
             return await call.ask(method, params, is_own=False)
         if self.back_channel is None:

@@ -221,8 +221,7 @@ class PostResponse:
         stream = await self._open_stream()
         await stream.end()
         self._streams.trim()
-        if stream.is_attached(self._response.write):
-            await self._response.end()
+        await self._response.end()  # also if another response sends the stream now: the server logs a response without an end as an error
 
     async def _open_stream(self) -> EventStream:
         async with self._starting:

@@ -49,7 +49,7 @@ class StateSigner:
         self._unused[with_nonce.nonce] = None
         if len(self._unused) > MAX_STATES:
             del self._unused[next(iter(self._unused))]
-        payload = int(time.time() + STATE_SECONDS).to_bytes(8, "big") + msgspec.json.encode(with_nonce)
+        payload = int(time.monotonic() + STATE_SECONDS).to_bytes(8, "big") + msgspec.json.encode(with_nonce)
         mac = self._mac(payload, session, method, request)
         return base64.urlsafe_b64encode(mac + payload).decode()
 
@@ -64,7 +64,7 @@ class StateSigner:
             signed = b""
         mac, payload = signed[:_MAC_BYTES], signed[_MAC_BYTES:]
         is_valid = hmac.compare_digest(mac, self._mac(payload, session, method, request))
-        if is_valid and int.from_bytes(payload[:8], "big") >= time.time():
+        if is_valid and int.from_bytes(payload[:8], "big") >= time.monotonic():
             state = msgspec.json.decode(payload[8:], type=State)
             if state.nonce in self._unused:
                 del self._unused[state.nonce]

@@ -133,6 +133,8 @@ def parse_servers(servers: ServerConfigs) -> AppServers:
     kept_toolboxes: set[str] = set()
     if not isinstance(cast("object", servers), Mapping):
         raise _bad_servers(f"it is a value of the type {type(servers).__name__}")
+    if any(isinstance(cast("object", servers.get(key)), str) for key in ("command", "url")):
+        raise _bad_servers("it is one server without a name")
     for name, value in cast("Mapping[object, object]", servers).items():
         config = cast("Mapping[str, object]", value if isinstance(value, Mapping) else {"toolbox": value})
         if name in _FILE_KEYS and all(isinstance(member, Mapping) for member in config.values()):

@@ -61,7 +61,9 @@ def is_secret_name(name: str) -> bool:
 
 def is_secret_value(name: str, value: Json) -> bool:
     """Whether a value is likely a secret because of its name. Empty values and booleans are not."""
-    return is_secret_name(name) and value not in (None, "", False, True)
+    if name in _FOLDER_VARIABLES or not _is_secret(name[-_MAX_NAME:]):
+        return False
+    return value not in (None, "", False, True)
 
 
 def value_name(key: str, entry: Mapping[str, Json]) -> str:

@@ -43,10 +43,14 @@ class OwnLoop(OwnProcess):
 
     def check(self, what: str) -> None:
         """Raise if this code runs in another process or event loop. `what` is a host or a session."""
-        running, own = running_loop(), self._loop
-        if self.is_parent:
+        if self._forks != _forks[0]:
             raise forked_error(what)
-        if own is None or running is None or running is own:
+        try:  # every call comes here, so without `running_loop` and `is_parent`
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        own = self._loop
+        if own is None or running is own:
             return
         if own.is_closed():
             advice = "That loop has ended: use asyncio.run(…) once, for all that uses the host."

@@ -64,7 +64,7 @@ class CallRecord:
         if self._writer.is_broken():
             await self._writer.recover()
         self._writer.check_open()
-        self._writer.quota.check()
+        self._writer.check_quota()
         arguments, size = tool_call.arguments, len(tool_call.arguments)
         if size <= SMALL_DOCUMENT_BYTES:
             event = self._call_event(tool_call, decoded, title, kind)

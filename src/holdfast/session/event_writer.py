@@ -51,7 +51,7 @@ class EventWriter:
         self._feed = feed
         # Without a mask: each event is masked once, so that the published event equals the stored one.
         self.appender = store.appender(hold, window=_WINDOW, mask=None, feed=feed)
-        self.quota = StorageQuota(0, lambda: self.appender.bytes)
+        self._quota = StorageQuota(0)
         self.running_calls: dict[str, PendingEvent] = {}
         """The `ToolCalled` event of each running call, by the call's id."""
         self._turns = 0  # how many are running: 0 or 1
@@ -62,11 +62,15 @@ class EventWriter:
 
     def limit_storage(self, max_megabytes: int, used_before: int) -> None:
         """See `Record.limit_storage`."""
-        self.quota = StorageQuota(max_megabytes, lambda: self.appender.bytes, used_before)
+        self._quota = StorageQuota(max_megabytes, used_before)
 
     def check_open(self) -> None:
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+
+    def check_quota(self) -> None:
+        """Raise if the session has stored as much as it may."""
+        self._quota.check(self.appender.bytes)
 
     async def queue(
         self,

@@ -26,7 +26,7 @@ class MessagePieces:
     async def append_piece(self, event: Replied | Thought, origin: Origin = MAIN_AGENT_ORIGIN) -> None:
         """Append a piece of a message, except the end that is delayed."""
         self._writer.check_open()
-        self._writer.quota.check()
+        self._writer.check_quota()
         masker = self._maskers.get(origin.agent)
         if masker is None:
             masker = self._maskers[origin.agent] = MessageMasker(self._mask)

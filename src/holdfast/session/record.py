@@ -136,7 +136,7 @@ class Record:
         """Append an event without waiting for the disk. A prompt that takes long to mask is masked in a thread."""
         self._writer.check_open()
         if isinstance(event, _LIMITED):
-            self._writer.quota.check()
+            self._writer.check_quota()
         text = msgspec.json.encode(event.blocks) if isinstance(event, Prompted) else b""
         if _is_slow_prompt(text, self.masks.loop_limit):
             masked = await self.masks.run_in_thread(mask_event, event, self.mask)

@@ -16,7 +16,7 @@ def now() -> int:
 
 def from_microseconds(microseconds: int) -> datetime:
     """The stored time as a datetime."""
-    return _EPOCH + timedelta(0, 0, microseconds)  # positional arguments are five times as fast
+    return _EPOCH + microseconds * _MICROSECOND  # faster than a new `timedelta`
 
 
 def to_microseconds(moment: datetime) -> int:

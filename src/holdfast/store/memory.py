@@ -87,6 +87,7 @@ class MemoryStore(Store):
     ) -> None:
         self._db = database or MemoryDatabase()
         self._tx = _MemoryTx(self._db, owner or this_process(), timedelta(seconds=lease_seconds), now)
+        self._now = now
         self._run_twice = run_twice
         self._hooks: dict[AfterCommit, float] = {}
         """The earliest time at which to call each hook again."""
@@ -97,7 +98,7 @@ class MemoryStore(Store):
         return self._db.anchor
 
     def now(self) -> datetime:
-        return self._tx.now()
+        return from_microseconds(self._now())
 
     async def write(
         self,

@@ -1,6 +1,7 @@
 """The public keys of an issuer (RFC 7517, RFC 7518, RFC 8037), and when they are fetched again."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -45,9 +46,14 @@ class IssuerKey:
 
 
 class IssuerKeys:
-    """The current keys of one issuer. `fetch` returns the issuer's key set."""
+    """The current keys of one issuer. `fetch` returns the issuer's key set.
 
-    def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Callable[[], float]) -> None:
+    Their age is measured with a clock that is never set: if the wall clock is set back, withdrawn keys must not be valid for longer.
+    """
+
+    def __init__(
+        self, fetch: Callable[[], Awaitable[bytes]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._fetch = fetch
         self._clock = clock
         self._keys: dict[str, IssuerKey] = {}

@@ -48,11 +48,13 @@ class IssuerVerifier:
         fetch: Callable[[], Awaitable[bytes]],
         *,
         clock: Callable[[], float] = time.time,
+        age_clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock` is for the times in tokens, `age_clock` for the age of the issuer's keys."""
         self.issuer = issuer
         self.audience = audience
         self._clock = clock
-        self._keys = IssuerKeys(fetch, clock)
+        self._keys = IssuerKeys(fetch, age_clock)
 
     async def prepare(self, token: str) -> None:
         """Fetch the issuer's keys if they are old, or if the token's key is not among them.
@@ -104,12 +106,14 @@ class IssuerVerifier:
         if any(_is_later(_read_time(payload, name), now + LEEWAY) for name in ("nbf", "iat")):
             raise token_error("future", "The token is not valid yet.")
         subject, client = payload.get("sub"), payload.get("client_id", payload.get("azp", ""))
-        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_SUBJECT:
-            raise token_error("claims", "The token has no subject, or a very long one.")
+        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_SUBJECT or not _is_text(subject):
+            raise token_error(
+                "claims", "The token has no subject, or one that is very long or not valid Unicode."
+            )
         scope = payload.get("scope", "")
         return IssuerClaims(
             subject=subject,
-            client_id=client if isinstance(client, str) else "",
+            client_id=client if isinstance(client, str) and _is_text(client) else "",
             expires_at=expires_at,
             scopes=frozenset(scope.split()) if isinstance(scope, str) else frozenset(),
             payload=payload,
@@ -136,6 +140,15 @@ def _parse(token: str) -> _ParsedJwt:
     return _ParsedJwt(
         algorithm=algorithm, key_id=key_id, signed=signed.encode(), payload=payload, signature=signature
     )
+
+
+def _is_text(value: str) -> bool:
+    """Whether a text can be stored: JSON can name half of a character (`\\ud800`)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_time(payload: JsonObject, name: str) -> float | None:

@@ -20,7 +20,11 @@ class ReplayCache:
     processes must check for replays in one process in front of them.
     """
 
-    def __init__(self, capacity: int = 200_000, *, per_session: int = 100_000) -> None:
+    def __init__(
+        self, capacity: int = 200_000, *, per_session: int = 100_000, since: float | None = None
+    ) -> None:
+        """`since` is when this server has started: older tokens are refused, because an earlier process may have accepted them."""
+        self._since = 0 if since is None else int(since)  # the times in tokens are whole seconds
         self._capacity = capacity
         self._per_session = per_session
         self._tokens: set[str] = set()
@@ -41,6 +45,11 @@ class ReplayCache:
             self._forget_expired(time.time() if now is None else now)
             if token in self._tokens:
                 raise HoldfastError(codes.TOKEN_REPLAYED, "This token was used before.")
+            if claims.issued_at < self._since:
+                raise HoldfastError(
+                    codes.TOKEN_REPLAYED,
+                    "This token was signed before this server was started, so it may have been used before.",
+                )
             # This happens if the clock was set back. The token may have been used and forgotten.
             if until <= self._forgotten_up_to:
                 raise HoldfastError(

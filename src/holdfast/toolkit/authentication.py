@@ -17,6 +17,7 @@ The arguments of a tool never identify the caller, even if they have the names o
 
 import logging
 import os
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -170,7 +171,7 @@ class TokenAuthenticator(Authenticator):
         self._verifier = verifier
         self._audiences = frozenset({audience} if isinstance(audience, str) else audience)
         self._anonymous = anonymous
-        self._replays = replays or ReplayCache()
+        self._replays = ReplayCache(since=time.time()) if replays is None else replays
 
     def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
         token = headers.get(CONTEXT_HEADER.lower())

@@ -11,6 +11,7 @@ import logging
 import re
 import resource
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -48,9 +49,9 @@ _DISCARD_SECONDS_PER_BYTE = 2e-10  # about the time to read bytes that are disca
 _BACKLOG = 1024
 _ACCEPTED_AT_ONCE = 16  # connections, before the event loop does other work
 _MAX_NETWORKS = 1024  # whose use of time is remembered
-_OTHER_FILES = 128  # files that a server may open besides its connections
+_LOOPBACK = "127.0.0.0/8"
 
-Peername: TypeAlias = tuple[str, int]
+Address: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,27 +72,32 @@ class ConnectionLimits:
 class Connections:
     """The open connections of a server.
 
-    When there are too many, the connection that has waited longest for a complete request from a known caller is closed.
+    When there are too many, the connection that has waited longest for a complete request from a known caller is closed. A connection
+    with such a request is not closed, if its caller has fewer of them than are still free. So no caller can hold all connections.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._throttles: dict[str, LoopThrottle] = {}  # by network; the most recently used is last
-        self._open: dict[Peername, BoundedConnection] = {}
+        self._open: dict[tuple[Address, Address], BoundedConnection] = {}
         self._waiting: dict[BoundedConnection, None] = {}  # the connection that has waited longest is first
+        self._held: dict[BoundedConnection, LoopThrottle] = {}
+        """The connections that are not closed to make room for others, each with the throttle of its caller."""
+        self._held_by: Counter[LoopThrottle] = Counter()
         self.unread = UnreadAnswers(limits.unread_bytes, limits.crowded_write_seconds)
         """Closes connections of callers that leave too many bytes unread."""
 
     def add(self, connection: "BoundedConnection") -> None:
         if len(self._open) >= self.limits.connections:
             next(iter(self._waiting), connection).abort()
-        self._open[connection.peername] = connection
+        self._open[connection.addresses] = connection
         self._waiting[connection] = None
 
     def remove(self, connection: "BoundedConnection") -> None:
         self._waiting.pop(connection, None)
-        if self._open.get(connection.peername) is connection:
-            del self._open[connection.peername]
+        self._release(connection)
+        if self._open.get(connection.addresses) is connection:
+            del self._open[connection.addresses]
 
     def throttle_of(self, address: str) -> LoopThrottle:
         """The throttle for the parsing time of connections whose caller is not known: one per address, or per IPv6 network."""
@@ -104,18 +110,31 @@ class Connections:
             del self._throttles[next(iter(self._throttles))]
         return throttle
 
-    def find(self, peername: Peername) -> "BoundedConnection | None":
-        return self._open.get(peername)
+    def find(self, client: Address, server: Address) -> "BoundedConnection | None":
+        """The connection between these addresses. A client may use one port for connections to several addresses of the server."""
+        return self._open.get((client, server))
 
     def set_waiting(self, connection: "BoundedConnection") -> None:
         """Mark the connection as waiting for a complete request: it may be closed to make room for others."""
-        if self._open.get(connection.peername) is connection:
+        if self._open.get(connection.addresses) is connection:
+            self._release(connection)
             self._waiting.pop(connection, None)
             self._waiting[connection] = None
 
-    def set_not_waiting(self, connection: "BoundedConnection") -> None:
-        """Mark the connection as having a complete request from a known caller: it is not closed to make room for others."""
-        self._waiting.pop(connection, None)
+    def hold(self, connection: "BoundedConnection") -> None:
+        """Do not close the connection to make room for others, unless its caller holds as many as are free: it has a complete request."""
+        caller = connection.throttle
+        is_waiting = connection in self._waiting
+        if is_waiting and self._held_by[caller] < self.limits.connections - len(self._held):
+            del self._waiting[connection]
+            self._held[connection] = caller
+            self._held_by[caller] += 1
+
+    def _release(self, connection: "BoundedConnection") -> None:
+        if (caller := self._held.pop(connection, None)) is not None:
+            self._held_by[caller] -= 1
+            if not self._held_by[caller]:
+                del self._held_by[caller]
 
 
 class BoundedConnection(asyncio.Protocol):
@@ -131,7 +150,8 @@ class BoundedConnection(asyncio.Protocol):
     """
 
     def __init__(self, protocol: "_HttpProtocol", connections: Connections) -> None:
-        self.peername: Peername = ("", 0)
+        self.addresses: tuple[Address, Address] = ("", 0), ("", 0)
+        """The addresses of the client and of the server."""
         self._protocol = protocol
         self._connections = connections
         self._head_timer: asyncio.TimerHandle | None = None
@@ -156,9 +176,10 @@ class BoundedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the head timer at once, because a client may connect and send nothing."""
         self._transport = cast("asyncio.Transport", transport)
-        if peername := transport.get_extra_info("peername"):
-            self.peername = (str(peername[0]), int(peername[1]))
-            self.throttle = self._connections.throttle_of(self.peername[0])
+        client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if client and server:
+            self.addresses = (str(client[0]), int(client[1])), (str(server[0]), int(server[1]))
+            self.throttle = self._connections.throttle_of(self.addresses[0][0])
         self._start_head_timer()
         self._protocol.connection_made(self._transport)
         self._connections.add(self)
@@ -209,10 +230,7 @@ class BoundedConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _parse_piece(self, piece: bytes) -> None:
-        """Parse one piece. If it belongs to a head, count its bytes and lines.
-
-        While the application runs, a piece belongs to the body or to the next request.
-        """
+        """Parse one piece. If it belongs to a head, count its bytes and lines."""
         if self._parse_budget >= 0:
             piece = piece[: self._parse_budget]
             self._parse_budget -= len(piece)
@@ -221,13 +239,17 @@ class BoundedConnection(asyncio.Protocol):
         protocol = self._protocol
         if self._running:
             self._has_new_bytes = True
-        else:
+        # While the application runs, the next head may follow the body.
+        if not self._running or not protocol.is_head_complete:
             self._head_size += len(piece)
             self._head_lines += self._count_lines(piece)
             if self._head_size > HEAD_BYTES + _PIECE_BYTES or self._head_lines > MAX_HEAD_LINES:
                 self.abort()
                 return
+        heads = protocol.heads
         protocol.data_received(piece)
+        if protocol.heads != heads:
+            self._forget_head()
         if len(protocol.pipeline) > MAX_PIPELINED:
             self.abort()
         elif not self._running and self._head_timer is None and protocol.heads == self._started:
@@ -287,7 +309,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def request_received(self) -> None:
         """The application has a complete request from a known caller."""
-        self._connections.set_not_waiting(self)
+        self._connections.hold(self)
 
     def request_finished(self) -> None:
         """Start the head timer if a part of the next request may have arrived already."""
@@ -310,9 +332,13 @@ class BoundedConnection(asyncio.Protocol):
         seconds = self._connections.limits.head_seconds
         self._head_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    def _stop_head_timer(self) -> None:
+    def _forget_head(self) -> None:
+        """Count the bytes and lines of the next head from now on."""
         self._head_size = self._head_lines = 0
         self._last_bytes = b""
+
+    def _stop_head_timer(self) -> None:
+        self._forget_head()
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -327,23 +353,25 @@ class BoundedConnection(asyncio.Protocol):
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, without two ways to hide a request in another one. The host of an absolute request target replaces the header.
+    """uvicorn's protocol, without three ways to hide a request in another one. The host of an absolute request target replaces the header.
 
-    It answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head. And it ends the connection after
+    It answers 400 if headers follow the body (trailers), because uvicorn would add them to those of the head, and if the body has any
+    coding except `chunked`. And it ends the connection after
     the answer to a request that asks for another protocol (`Upgrade`, CONNECT): the parser would read the body of such a request as
     the next request.
     """
 
-    _is_head_complete = False
+    is_head_complete = False
+    """Whether the head of the newest request is complete. Its body follows, or the next request."""
     heads = 0
     """How many heads are complete."""
 
     def on_message_begin(self) -> None:
-        self._is_head_complete = False
+        self.is_head_complete = False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._is_head_complete = True
+        self.is_head_complete = True
         self.heads += 1
         if (authority := _authority(self.url)) is not None:
             host = next((pair for pair in self.headers if pair[0] == b"host"), None)
@@ -355,12 +383,14 @@ class _HttpProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._is_head_complete:
+        if self.is_head_complete:
             raise ValueError("a header after the head")  # the parser reports it as an error of the request
         # The rest is what uvicorn's own method does. To call that one would take longer, for every header.
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise ValueError("an unknown coding")  # such as `gzip, chunked`: the parser would read the chunks
         self.headers.append((name, value))
 
 
@@ -436,7 +466,7 @@ async def serve_app(
         cycle = getattr(send, "__self__", None)  # with uvicorn's trace log, `send` is a function of the log
         if isinstance(cycle, RequestResponseCycle):
             send = _Sender(cycle).send
-        connection = connections.find(scope["client"])
+        connection = connections.find(scope["client"], scope["server"])
         if connection is None:  # the client has disconnected already
             await app(scope, receive, send)
             return
@@ -492,24 +522,22 @@ class _Server(uvicorn.Server):
 
 
 def _max_connections() -> int:
-    """The maximum number of connections. It depends on how many files the process may open: each connection is one."""
+    """The maximum number of connections: half of the files that the process may open. The other half is for servers and the store."""
     max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (
-        MAX_CONNECTIONS
-        if max_files == resource.RLIM_INFINITY
-        else min(MAX_CONNECTIONS, max(max_files - _OTHER_FILES, 16))
-    )
+    return MAX_CONNECTIONS if max_files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, max_files // 2)
 
 
 def _network_of(address: str) -> str:
-    """The address itself or, for IPv6, its first 64 bits: one client may use all addresses of such a network."""
+    """The address itself or, where one client may use all addresses of a network, this network: loopback, or the first 64 bits of IPv6."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return ""
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if parsed.is_loopback:  # a program on this machine may use 127.0.0.1, 127.0.0.2, …
+        return _LOOPBACK
     if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
         return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
     return str(parsed)
 

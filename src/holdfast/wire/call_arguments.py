@@ -23,7 +23,7 @@ def encode_arguments(arguments: Arguments | None) -> bytes:
             plain: object = {}
         else:  # a dict is checked first, because the check for a mapping is slow
             plain = arguments if isinstance(arguments, dict) else _plain(arguments)
-        encoded = msgspec.json.encode(plain, enc_hook=_encode_value)
+        encoded = _encode(plain)
         # msgspec encodes a NaN or an infinity as null.
         if encoded.find(b"null") >= 0 and not is_all_finite(
             msgspec.to_builtins(plain, enc_hook=_encode_value, str_keys=True)
@@ -70,3 +70,6 @@ def _encode_value(value: Any) -> Any:
     if dump is not None and not isinstance(value, type):
         return dump(mode="json", by_alias=True)
     raise TypeError(f"a value of the type {type(value).__name__} is not supported")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_encode_value).encode

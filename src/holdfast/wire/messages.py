@@ -106,6 +106,7 @@ _decode_raw_message = msgspec.json.Decoder(_RawMessage).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
 _encode = msgspec.json.Encoder().encode
+_BREAKS_TO_SPACES = bytes.maketrans(b"\r\n", b"  ")
 _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
 _INVALID_ID = f'"id" must be an integer or a string of at most {MAX_ID_BYTES} bytes.'
@@ -301,28 +302,27 @@ def encode(value: Any) -> bytes:
 
 def request_line(request_id: Id, method: str, params: Any) -> bytes:
     """Encode a request."""
-    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n' % (
-        _encode(request_id),
-        _encode(method),
-        encode(params),
+    return _as_one_line(
+        b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n'
+        % (_encode(request_id), _encode(method), encode(params))
     )
 
 
 def notification_line(method: str, params: Any) -> bytes:
     """Encode a notification."""
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}\n' % (_encode(method), encode(params))
+    return _as_one_line(b'{"jsonrpc":"2.0","method":%b,"params":%b}\n' % (_encode(method), encode(params)))
 
 
 def notification_lines(method: str, params: Iterable[Any]) -> Iterator[bytes]:
     """Encode notifications that have the same method."""
     start = b'{"jsonrpc":"2.0","method":%b,"params":' % _encode(method)
     for one_params in params:
-        yield b"%b%b}\n" % (start, _encode(one_params))
+        yield _as_one_line(b"%b%b}\n" % (start, _encode(one_params)))
 
 
 def result_line(request_id: Id, result: Any) -> bytes:
     """Encode a response with a result."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_encode(request_id), encode(result))
+    return _as_one_line(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_encode(request_id), encode(result)))
 
 
 def error_line(request_id: Id | None, code: int, message: str, data: Any = None) -> bytes:
@@ -331,7 +331,19 @@ def error_line(request_id: Id | None, code: int, message: str, data: Any = None)
     body: dict[str, Any] = {"code": code, "message": message.encode(errors="replace").decode()}
     if data is not None:
         body["data"] = data
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (_encode(request_id), _encode(body))
+    return _as_one_line(b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (_encode(request_id), _encode(body)))
+
+
+def _as_one_line(line: bytes) -> bytes:
+    """The line, with spaces in place of the line breaks in it.
+
+    A `Raw` contains the white space that its sender has put between the values. What follows a line break would be another message for
+    the reader: a call that nobody permitted, or a question that nothing has sanitized. Some readers end a line also at a CR. Inside of
+    strings, JSON has no line breaks.
+    """
+    if line.index(b"\n") == len(line) - 1 and b"\r" not in line:
+        return line
+    return line[:-1].translate(_BREAKS_TO_SPACES) + b"\n"
 
 
 def check_size(line: bytes, limits: Limits) -> bytes:

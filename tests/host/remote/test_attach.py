@@ -18,7 +18,7 @@ from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Event, PermissionDecided, Prompted, Replied, StopReason, ToolEnded
 from holdfast.model.json import JsonObject
-from holdfast.model.permission import DoorKind
+from holdfast.model.permission import DoorKind, Mode
 from holdfast.store.types import StoredEvent
 from tests.host.remote.owner_process import Owner, open_owner
 
@@ -145,6 +145,23 @@ async def test_process_that_may_not_answer_is_not_asked(owner: Owner):
 
     assert not door.asked.is_set()
     assert [event.outcome for event in door.seen(ToolEnded) if isinstance(event, ToolEnded)] == ["refused"]
+
+
+async def test_process_that_only_watches_can_change_nothing(owner: Owner):
+    refused: list[str] = []
+    async with attach(owner, Watcher(), may_answer=False) as remote:
+        for attempt in (
+            remote.prompt([{"type": "text", "text": WRITE}]),
+            remote.change_mode(Mode.READ_ONLY),
+            remote.lower_trust(),
+            remote.cancel(),
+        ):
+            with pytest.raises(HoldfastError) as error:
+                await attempt
+            refused.append(error.value.code.name)
+        described = await remote.describe()
+
+    assert (refused, described.mode) == (["NOT_GRANTED"] * 4, "ask")
 
 
 async def test_attached_process_learns_that_the_owner_has_ended(owner: Owner):

@@ -214,7 +214,7 @@ def event_to_json_line(stored: StoredEvent) -> str:
 def _body(event: Event) -> object:
     match event:
         case UnknownEvent(body=body) if is_json_object(body):
-            return msgspec.Raw(body)
+            return msgspec.Raw(msgspec.json.format(body, indent=-1))  # on one line
         case UnknownEvent(body=body):
             return {"base64": body}
         case _:

@@ -30,6 +30,8 @@ from holdfast.model.server import Http, ServerSpec, Sse
 _HEAD_BYTES = 16 * 1024
 _HEAD_SECONDS = 10.0
 _MAX_PAGE_LENGTH = 8000
+_MAX_CONNECTIONS = 16
+"""How many connections to the callback server may be open. The oldest one makes room for a new one: any program can connect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +117,18 @@ class _CallbackServer:
         self.state = ""
         """A secret that the redirect must contain, because any program on this machine can connect to the port."""
         self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+        self._open: dict[asyncio.StreamWriter, None] = {}
+        """The connections, the oldest first."""
 
     async def wait(self) -> AuthorizationCodeResult:
         return await self._result
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= _MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -133,6 +142,7 @@ class _CallbackServer:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # another program connected, or the browser went away
         finally:
+            self._open.pop(writer, None)
             writer.close()
 
     def _handle_request_line(self, line: str) -> tuple[bytes, str]:
@@ -158,7 +168,9 @@ class _CallbackServer:
 @asynccontextmanager
 async def _serve_callback() -> AsyncIterator[_CallbackServer]:
     callback = _CallbackServer()
-    server = await asyncio.start_server(callback.serve, "127.0.0.1", 0, limit=_HEAD_BYTES)
+    server = await asyncio.start_server(
+        callback.serve, "127.0.0.1", 0, limit=_HEAD_BYTES, backlog=_MAX_CONNECTIONS
+    )
     try:
         callback.uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
         yield callback

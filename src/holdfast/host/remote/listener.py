@@ -145,6 +145,8 @@ class _Client:
         attached = self._attached
         if attached is None:
             raise HoldfastError(codes.BAD_ARGUMENT, "Send attach first.")
+        if not attached.attachment.may_answer and request.method != messages.DESCRIBE:
+            raise HoldfastError(codes.NOT_GRANTED, "This process only watches the session.")
         match request.method:
             case messages.PROMPT:
                 return await self._prompt(attached, messages.decode_params(request, messages.PromptParams))

@@ -124,7 +124,7 @@ def plan_mounts(
     mounts = [mount for mount in (*filesystem.system_mounts, *filesystem.mounts) if mount.kind != "symlink"]
     bound = {mount.path: mount for mount in mounts if mount.kind != "empty"}
     return MountPlan(
-        bound={path: _status_identity(os.fstat(descriptors[mount.root])) for path, mount in bound.items()},
+        bound={path: _status_identity(os.fstat(descriptors[mount.source])) for path, mount in bound.items()},
         read_only=frozenset(path for path, mount in bound.items() if mount.kind != "bind"),
         other_paths=frozenset(
             (*_BWRAP_MOUNTS, *filesystem.files, *(mount.path for mount in mounts if mount.kind == "empty"))

@@ -74,6 +74,14 @@ _LARGE_BATCH = 512
 _SMALL_BATCH = 128
 _DELETED_BYTES = 1024 * 1024  # how much of a large session is deleted at a time; this takes about 20 ms
 _DELETED_ROWS = 500
+_IGNORE_KNOWN_KEY = "ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING"
+_INSERT_EVENT = (
+    f"INSERT INTO events (session_n, seq, at, kind, key, body) VALUES (?, ?, ?, ?, ?, ?) {_IGNORE_KNOWN_KEY}"
+)
+_INSERT_EVENT_OF_AGENT = (
+    "INSERT INTO events (session_n, seq, at, kind, key, body, agent, parent_call, cause) "
+    f"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) {_IGNORE_KNOWN_KEY}"
+)
 _MAX_CACHED_POSITIONS = 10_000  # sessions whose position is kept in memory
 
 
@@ -263,21 +271,14 @@ class SqlTx(SqlReadTx):
         kind, body = encode_event(event)
         seq, now, given_key = position.seq + 1, self._now(), key
         key = key or default_key(event)
-        inserted = self._db.execute(
-            "INSERT INTO events (session_n, seq, at, kind, key, body, agent, parent_call, cause) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING",
-            # A bytearray, because sqlite3 looks for an adapter for bytes, which takes longer than this copy.
-            (
-                position.n,
-                seq,
-                now,
-                kind,
-                key,
-                bytearray(body),
-                origin.agent,
-                origin.parent_call,
-                origin.cause,
-            ),
+        # A bytearray, because sqlite3 looks for an adapter for bytes, which takes longer than this copy.
+        values = (position.n, seq, now, kind, key, bytearray(body))
+        inserted = (
+            self._db.execute(_INSERT_EVENT, values)
+            if origin is MAIN_AGENT_ORIGIN
+            else self._db.execute(
+                _INSERT_EVENT_OF_AGENT, (*values, origin.agent, origin.parent_call, origin.cause)
+            )
         )
         if not inserted.rowcount:
             return self._existing_event(
@@ -430,7 +431,8 @@ class SqlTx(SqlReadTx):
     def _checked_position(self, hold: Hold) -> _AppendPosition:
         """The position of the held session. Raise if the hold has ended."""
         position = self._positions.get(hold.session_id) or self._find_position(hold.session_id)
-        check_epoch(hold, position.epoch)
+        if position.epoch != hold.epoch:
+            check_epoch(hold, position.epoch)
         return position
 
     def _find_position(self, session_id: SessionId) -> _AppendPosition:

@@ -4,8 +4,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from logging import getLogger
 from pathlib import Path
@@ -190,27 +189,30 @@ class Writer:
         try:
             self._write_postponed(db, tx)
             if not self._commit_together(db, tx, items):
-                with self._transaction(db, tx):
-                    for item in items:
-                        item.result, item.error = self._run_in_savepoint(db, tx, item.work)
+                self._run_transaction(db, tx, partial(self._run_in_savepoints, db, tx, items))
         except BaseException as error:
             translated = self._translate(error)
             for item in items:
                 item.error = item.error or translated
-        self._postponed += [item for item in items if item.must_happen and is_transient(item.error)]
+        for item in items:
+            if item.error is not None and item.must_happen and is_transient(item.error):
+                self._postponed.append(item)
 
     def _commit_together(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> bool:
         """Run all items in one transaction. Return False if one of several failed; then nothing was written.
 
         There are no savepoints, because items hardly ever fail and a savepoint takes longer than many writes.
         """
+
+        def run_all() -> None:
+            for item in items:
+                try:
+                    item.result = item.work(tx)
+                except BaseException as error:
+                    raise _ItemFailedError from error
+
         try:
-            with self._transaction(db, tx):
-                for item in items:
-                    try:
-                        item.result = item.work(tx)
-                    except BaseException as error:
-                        raise _ItemFailedError from error
+            self._run_transaction(db, tx, run_all)
         except _ItemFailedError as failed:
             if len(items) > 1:
                 return False
@@ -222,28 +224,32 @@ class Writer:
         batch_size = 1
         while self._postponed:
             batch = self._postponed[:batch_size]
-            with self._transaction(db, tx):
-                for item in batch:
-                    _, error = self._run_in_savepoint(db, tx, item.work)
-                    if error is not None and is_transient(error):
-                        raise error
-                    if error is not None:
-                        log.error("postponed write failed", exc_info=error, extra={"path": self._path})
+            self._run_transaction(db, tx, partial(self._run_postponed, db, tx, batch))
             del self._postponed[: len(batch)]
             for item in batch:
                 item.notify_postponed_done()
             batch_size = _MAX_POSTPONED_BATCH
 
-    @contextmanager
-    def _transaction(self, db: Database, tx: SqlTx) -> Iterator[None]:
-        """A transaction. At the end of the block, its writes are durable; if the block raises, they are rolled back."""
+    def _run_postponed(self, db: Database, tx: SqlTx, batch: list[WorkItem]) -> None:
+        for item in batch:
+            _, error = self._run_in_savepoint(db, tx, item.work)
+            if error is not None and is_transient(error):
+                raise error
+            if error is not None:
+                log.error("postponed write failed", exc_info=error, extra={"path": self._path})
+
+    def _run_transaction(self, db: Database, tx: SqlTx, work: Callable[[], object]) -> None:
+        """Call a function in a transaction, and make its writes durable. If it raises, they are rolled back.
+
+        Not a context manager: one made of a generator would take longer than some statements.
+        """
         if self._failed is not None:
             raise self._failed
         with self._transaction_lock:
             db.execute("BEGIN IMMEDIATE")
             try:
                 tx.on_begin()
-                yield
+                work()
                 db.execute("COMMIT")
             except BaseException:
                 tx.on_rollback()
@@ -253,6 +259,10 @@ class Writer:
         tx.on_commit()
         self._commits += 1
         self._holds_leases = tx.holds_leases
+
+    def _run_in_savepoints(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> None:
+        for item in items:
+            item.result, item.error = self._run_in_savepoint(db, tx, item.work)
 
     def _run_in_savepoint(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
         """Run a function in a savepoint. If it fails, roll back its writes. Return its result and its error."""
@@ -313,8 +323,7 @@ class Writer:
 
     def _write(self, db: Database, tx: SqlTx, work: Callable[[], object]) -> None:
         self._write_postponed(db, tx)
-        with self._transaction(db, tx):
-            work()
+        self._run_transaction(db, tx, work)
 
     def _extend_wal(self) -> None:
         extend_wal(Path(self._path))

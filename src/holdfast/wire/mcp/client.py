@@ -219,7 +219,9 @@ class Client:
     async def decode_result(self, raw: Raw) -> CallResult:
         """Decode a tool's result. The content is not checked strictly, because it is only passed on."""
         try:
-            return await self.run_in_thread_if_long(_decode_call_result, raw)
+            if len(raw) > _THREAD_BYTES:
+                return await self.run_in_thread_if_long(_decode_call_result, raw)
+            return _decode_call_result(raw)
         except msgspec.ValidationError as error:
             raise self._bad_answer(error) from None
 
