@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_servers import Environment, env
+from tests.commands import run_holdfast
 
 __all__ = ["env"]
 
@@ -51,6 +52,18 @@ def test_a_project_s_agent_is_shown_approved_and_asked_for_again_when_it_changed
     }
     assert (changed.returncode, "holdfast agents approve reviewer" in changed.stderr) == (1, True)
     assert "holdfast servers" not in changed.stderr
+
+
+def test_the_command_after_an_approval_for_another_folder_names_this_folder(
+    env: Environment, definition: Path
+):
+    project = str(env.project.resolve())
+
+    approved = run_holdfast(
+        "agents", "approve", "reviewer", "--yes", "--cwd", project, cwd=env.project.parent, env=env.environ
+    )
+
+    assert approved.stdout.endswith(f"holdfast chat --agent reviewer --cwd {project}\n")
 
 
 def test_an_approved_agent_that_cannot_be_used_is_named_as_such(env: Environment, definition: Path):

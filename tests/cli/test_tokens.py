@@ -127,6 +127,17 @@ def test_a_server_that_does_not_exist_is_reported_when_a_token_names_it(tmp_path
     assert "'files'" not in created.stderr
 
 
+def test_the_command_that_lists_the_servers_of_a_token_names_the_folder_of_the_token(tmp_path: Path):
+    folder = tmp_path / "blog"
+    folder.mkdir()
+
+    created = run(tmp_path, "tokens", "create", "ci", "--servers", "slwo", "--cwd", str(folder))
+
+    assert created.stderr.splitlines()[0].endswith(
+        f"To list the servers: holdfast servers list --cwd {folder}"
+    )
+
+
 @pytest.mark.parametrize(
     ("entry", "options", "is_warned"),
     [

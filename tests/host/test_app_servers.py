@@ -187,6 +187,20 @@ async def test_a_lazy_server_starts_at_its_first_call_and_is_listed_from_the_las
         assert (count.text, session.not_started) == ("1", ())
 
 
+async def test_a_lazy_server_whose_tools_change_before_they_are_needed_does_not_block_the_session(
+    tmp_path: Path,
+):
+    lazy: ServerConfigs = {"shop": {"toolbox": make_box, "lazy": True}}
+    async with make_host(tmp_path, lazy) as host, host.session() as session:
+        await session.server_info("shop")  # connects to the server, but does not list its tools
+        session.refresh_tools("shop")  # as after `notifications/tools/list_changed`
+
+        async with asyncio.timeout(30):
+            names = {tool.name for tool in await session.tools()}
+
+    assert "shop.order" in names
+
+
 @pytest.mark.promise("API-02", "API-03")
 async def test_servers_of_a_program_are_pinned_only_if_asked_and_for_each_user(tmp_path: Path):
     store = MemoryStore()

@@ -168,10 +168,13 @@ def test_ctrl_c_in_the_review_skips_the_rest_and_a_later_review_asks_again(clone
         for _ in range(2):
             screen.until(QUESTION)
             screen.type("n\n")
-        screen.until(READY)
+        reviewed = screen.until(READY)
         screen.type("\x04")
         screen.end()
 
+    assert (
+        "holdfast chat --resume sess_" in reviewed
+    )  # without an id, it would be another session: this one has no prompt
     assert ('"second"' in skipped, QUESTION in skipped) == (True, False)
     assert "type /approve to review the project's servers in this chat" in skipped
 

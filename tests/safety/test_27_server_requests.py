@@ -104,6 +104,21 @@ async def test_confined_server_of_a_direct_session_may_only_ask_the_user_and_the
         )
 
 
+async def test_a_question_that_no_door_can_show_names_the_command_that_opens_this_session(
+    make_host: HostFactory, folder: Path
+):
+    class ShowsNoQuestions(AnswersEverything):
+        capabilities = DoorCapabilities(permission=True)
+
+    async with make_host({"c": counter_entry()}) as host:
+        session = await host.open(OpenOptions(cwd=folder, door=ShowsNoQuestions(), opened_by="chat"))
+        answer = await session.call("c.wants", {"method": "elicitation/create"})
+        await session.close()
+
+    command = f"holdfast chat --resume {session.context.session_id}"
+    assert f"To open the session in a terminal: {command}" in answer.text
+
+
 async def _call_asking_tool(
     make_host: HostFactory,
     folder: Path,

@@ -1,6 +1,7 @@
 """The tools of a session, for other libraries. Each function imports its library when it is called.
 
-An agent that answers in a session gives the context of its turn instead of the session: its calls belong to the turn.
+An agent that answers in a session passes the context of its turn instead of the session, so that its calls belong to the turn.
+`client_session` takes only a session.
 Calls go through the session: its permission policy applies, and its events and the audit record them like any other call.
 """
 
@@ -45,7 +46,7 @@ def pydantic_ai_toolset(
 async def langchain_tools(
     session: Session | TurnContext, *, tools: Sequence[str] | None = None
 ) -> "list[BaseTool]":
-    """The session's tools for LangChain and LangGraph: async tools, whose messages have the `ToolResult` as artifact."""
+    """The session's tools for LangChain and LangGraph: async tools. The message of a successful call has the `ToolResult` as artifact."""
     _check_source(session)
     with _needs("langchain-core"):
         from holdfast.adapters.langchain import make_tools

@@ -22,8 +22,8 @@ ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 class ClientSessionAdapter:
     """For code that expects a `ClientSession`. The Holdfast session owns the connection to the server.
 
-    If a call is refused or fails, `call_tool` returns a result with `is_error`. All other errors are the SDK's `MCPError`, also those of a
-    closed session. Methods of a `ClientSession` that are not defined here are not supported.
+    If a call is refused or fails, `call_tool` returns a result with `is_error`. All other `HoldfastError`s of the methods are raised as the SDK's
+    `MCPError`, also those of a closed session. Methods of a `ClientSession` that are not defined here are not supported.
     """
 
     def __init__(self, session: Session, server: str) -> None:
@@ -40,7 +40,7 @@ class ClientSessionAdapter:
         """Leave the server running: it belongs to the session."""
 
     async def initialize(self) -> types.InitializeResult:
-        """Wait until the session's servers are ready; return what this one reported about itself. The host has done the handshake."""
+        """Wait until the session's servers have started or failed; return what this one reported about itself. The host has done the handshake."""
         with _as_sdk_errors():
             await self._session.wait_ready()
             info = await self._session.server_info(self._server)

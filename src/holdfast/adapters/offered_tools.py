@@ -44,7 +44,10 @@ class OfferedTools:
 
 
 def _listed_names(session: ToolSource) -> Mapping[str, Collection[str] | None]:
-    """The names of the tools that each server has listed; None if they are not known yet."""
+    """By server: the names of the tools that it has listed; None if they are not known yet.
+
+    A turn context has no such names, so each available server of a turn has an empty list.
+    """
     if isinstance(session, Session):
         return session.listed_names
     status = session.server_status()

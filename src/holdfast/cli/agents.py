@@ -111,6 +111,9 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     from holdfast.host.host import Host
 
     folder = str(cwd.resolve())
+    start = ["holdfast", "chat", "--agent", name]
+    if folder != str(Path().resolve()):
+        start += ["--cwd", folder]
 
     async def work(host: Host) -> None:
         found = await host.agent_definitions.find(name, folder)
@@ -126,7 +129,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
         if approved is not None and approved.problem:
             print_line(f"Approved, but it cannot be used: {approved.problem}")
             return
-        print_line(f"Approved. Start it with: {shlex.join(('holdfast', 'chat', '--agent', name))}")
+        print_line(f"Approved. Start it with: {shlex.join(start)}")
 
     run_with_host(work)
 

@@ -204,7 +204,7 @@ class EventPrinter:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody reads the output any more."""
+        """Whether the terminal or the reader of the output is gone."""
         return self._is_closed
 
     def clear_status(self) -> None:

@@ -16,7 +16,7 @@ _SHORT_ID_LENGTH = 13  # the prefix and eight hexadecimal digits
 
 
 def short_id(session_id: str) -> str:
-    """The first characters of a session's id, for tables."""
+    """The first characters of a session's id, for tables and commands."""
     return session_id[:_SHORT_ID_LENGTH]
 
 

@@ -3,6 +3,7 @@
 import shlex
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,7 +122,7 @@ def list_(*, show_all: bool, as_json: bool) -> None:
         for token in found:
             print_json(_to_json(token))
     elif not found:
-        print_line("No tokens. To create one: holdfast tokens create NAME")
+        print_line(f"No {'' if show_all else 'valid '}tokens. To create one: holdfast tokens create NAME")
     else:
         rows = [[token.id, token.name, _state(token), _describe(token)] for token in found]
         print_table(("id", "name", "state", "limits"), rows)
@@ -183,7 +184,7 @@ def _warn_about_servers(credential: "Credential") -> None:
     """Warn about servers that a token names although its sessions would not find them now, and if its trust leaves no server."""
     if not credential.servers and credential.trust is None:
         return
-    from holdfast.cli.open_session import run_with_host
+    from holdfast.cli.open_session import SessionOptions, run_with_host
     from holdfast.cli.servers.unknown_server import server_names
     from holdfast.host.host import Host
     from holdfast.host.open_options import OpenOptions
@@ -191,19 +192,21 @@ def _warn_about_servers(credential: "Credential") -> None:
     from holdfast.model.trust import Trust
 
     named = credential.servers or frozenset[str]()
+    cwd = Path(credential.cwd) if credential.cwd else Path()
+    session_options = SessionOptions(cwd=cwd, workspace=credential.workspace, trust=None)
     folder = f"in {credential.cwd}" if credential.cwd else "here"
+
+    opened = OpenOptions(cwd=cwd.absolute(), workspace=credential.workspace)
 
     async def find(host: Host) -> tuple[set[str], set[str], set[str]]:
         """The known servers, those that sessions with the token's trust get, and those that sessions with the highest trust get."""
-        cwd = Path(credential.cwd) if credential.cwd else Path.cwd()
 
         async def offered(trust: Trust | None) -> set[str]:
-            options = OpenOptions(cwd=cwd, workspace=credential.workspace, trust=trust)
-            _, resolution = await host.plan(options)
+            _, resolution = await host.plan(replace(opened, trust=trust))
             names = {server.name for server in resolution.servers if server.source is not Source.BUILTIN}
             return names & named if named else names
 
-        options = OpenOptions(cwd=cwd, workspace=credential.workspace, extra_builtins=named)
+        options = replace(opened, extra_builtins=named)
         return server_names(*await host.plan(options)), await offered(credential.trust), await offered(None)
 
     try:
@@ -215,13 +218,13 @@ def _warn_about_servers(credential: "Credential") -> None:
             ["holdfast", "servers", "explain", min(offered_at_most), "--trust", str(credential.trust)]
         )
         print_line(
-            f"No server {folder} is for sessions with trust {credential.trust} now. To see why: {explain}",
+            f"No server {folder} is for sessions with trust {credential.trust} now. To see why: {session_options.add_to_commands(explain)}",
             err=True,
         )
     for name in sorted(named - known):
         print_line(
             f"There is no server {name!r} {folder} now. The token offers it once you have added it. "
-            "To list the servers: holdfast servers list",
+            f"To list the servers: {session_options.add_to_commands('holdfast servers list')}",
             err=True,
         )
 

@@ -59,10 +59,10 @@ class ConnectOptions:
 
 
 class ForwardOptions(TypedDict, total=False):
-    """Options for a request of the session's gateway client."""
+    """Options for a request to a server. `capabilities` is only for requests of the session's gateway client."""
 
     meta: JsonObject | None
-    """The client's `_meta`. The host's own entries have precedence."""
+    """The `_meta` of the request. The host's own entries have precedence over those of a client."""
     capabilities: JsonObject | None
     """The client's capabilities, if this request declares them."""
     timeout: float | None

@@ -77,7 +77,7 @@ class LinkPool:
         return link.restart_error()
 
     def is_outdated(self, scope: Scope, spec: ServerSpec) -> bool:
-        """Whether a script in a server's command was changed since the server was started."""
+        """Whether a script in a server's command was changed since the server was started, and no call is running."""
         link = self._find(scope, spec)
         return link is not None and bool(link.scripts.stamps) and link.is_outdated
 

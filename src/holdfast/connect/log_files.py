@@ -78,7 +78,7 @@ def read_log(path: Path) -> str:
 
 
 class LogReader:
-    """Reads what is appended to a log. No line is lost when a new file begins."""
+    """Reads what is appended to a log. No line is lost if at most one new file begins between two reads."""
 
     def __init__(self, path: Path, *, at_end: bool = False) -> None:
         """With `at_end`, the lines that the log has now are left out."""

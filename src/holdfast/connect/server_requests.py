@@ -1,5 +1,6 @@
 """Requests from a server to the host: roots, elicitation, sampling."""
 
+import shlex
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from time import monotonic
@@ -193,11 +194,12 @@ class ServerRequests:
         advice = "" if self._scope is None else self._scope.session_scope.capability_advice
         if advice and method in (ELICITATION, SAMPLING) and self._is_allowed(_CAPABILITY_OF[method]):
             raise HoldfastError(codes.NOT_GRANTED, f"This session does not answer {method}. {advice}")
-        if method == ELICITATION and self._is_allowed("elicitation") and self._door is not None:
+        if method == ELICITATION and self._is_allowed("elicitation") and self._door and self._scope:
+            command = shlex.join(["holdfast", "chat", "--resume", self._scope.context.session_id])
             raise HoldfastError(
                 codes.NOT_GRANTED,
-                "No editor or terminal of this session can show a server's questions. Open it in one that can, with: "
-                "holdfast chat --resume",
+                "No editor or terminal of this session can show a server's questions. To open the session in a terminal: "
+                f"{command}",
             )
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")

@@ -16,7 +16,10 @@ _REMOVE_SECONDS = 60.0
 async def start_folder(
     stdio: Stdio, *, session_folder: str, is_confined: bool, empty_folders: Path
 ) -> AsyncIterator[str]:
-    """The folder that the entry names, the session's folder, or an empty one. An empty folder is made in `empty_folders` and removed on exit."""
+    """The folder that the entry names, the session's folder, or an empty one.
+
+    An empty folder is made in `empty_folders` and removed on exit. A confined server gets `/` instead.
+    """
     if not stdio.has_empty_folder:
         yield stdio.cwd if stdio.cwd.startswith("/") else session_folder
     elif is_confined:

@@ -25,7 +25,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def read_failure(result: CallResult) -> tuple[str, str]:
-    """The code and the message in the envelope of a failed result. Both are empty if there is no envelope."""
+    """The code and the message in the envelope of a failed result. Both are empty if there is no valid envelope."""
     try:
         envelope = _find_envelope(result)
     except DECODE_ERRORS:

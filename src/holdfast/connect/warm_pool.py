@@ -1,6 +1,6 @@
 """Starts processes of servers before a session needs them.
 
-When such a process starts, it belongs to no session. Later, exactly one session uses it, and the process gets the session context
+When such a process starts, it belongs to no session. Later, at most one session uses it, and the process gets the session context
 with each request.
 """
 
@@ -112,7 +112,7 @@ class WarmPool:
             idle.filling = asyncio.create_task(self._fill(idle, spec, session_folder))
 
     async def wait_filled(self) -> None:
-        """Wait until all processes that were asked for have been started."""
+        """Wait until all processes that were asked for have been started, or could not be started."""
         filling = [idle.filling for idle in self._idle.values() if idle.filling is not None]
         if filling:
             await asyncio.wait(filling)

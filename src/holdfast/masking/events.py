@@ -55,7 +55,7 @@ def mask_event(event: Event, mask: Mask, raw: bytes | None = None) -> Event:  # 
     `raw` is the JSON text of a call's arguments, or of its content and structured content: searching it is faster than
     searching the decoded values.
 
-    Known secrets are masked in all texts. Likely secrets are masked in the arguments of calls, in `/call` commands
+    Known secrets are masked in all texts but the folders of a session. Likely secrets are masked in the arguments of calls, in `/call` commands
     that the user typed, and in the reasons of refusals and of the session's end.
     """
     match event:

@@ -27,7 +27,7 @@ Span = tuple[int, int]
 def encode_secrets(values: Iterable[str]) -> tuple[str, ...]:
     """The secrets as they are, escaped for JSON and HTML, percent-encoded and in base64, all split into fragments. Short secrets are left out.
 
-    Of a secret of several lines, such as a private key, each line is also a secret: it may be indented or wrapped elsewhere.
+    Of a secret of several lines, such as a private key, each long line without spaces is also a secret: it may be indented elsewhere.
     """
     whole = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
     secrets = {*whole, *(line for value in whole for line in _secret_lines(value))}
@@ -46,7 +46,7 @@ class SecretIndex:
     """Finds many secrets in a text. Each has `MIN_SECRET_LENGTH` to `MAX_FRAGMENT_LENGTH` characters.
 
     A secret that was added twice must be removed twice. Up to `_MAX_SEPARATE_SEARCHES` secrets, the time of a search is
-    proportional to their number. For more secrets, it depends on the length of the text, and hardly on their number.
+    proportional to their number. For more secrets, and for short texts, it depends on the length of the text, and hardly on their number.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:

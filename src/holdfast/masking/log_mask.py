@@ -80,7 +80,7 @@ def mask_text(text: str, session_id: str) -> str:
 
 
 def mask_start(text: str, length: int, session_id: str) -> str:
-    """The first `length` characters of the masked text. A secret across the cut is masked, too."""
+    """At most the first `length` characters of a text, with known secrets masked. A secret across the cut is masked, too."""
     return _mask_known(text[: length + MAX_FRAGMENT_LENGTH], session_id)[:length]
 
 

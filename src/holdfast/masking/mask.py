@@ -53,7 +53,7 @@ class Mask:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no secret is masked."""
+        """Whether the mask has no secrets of its own, and does not mask obtained secrets."""
         return not self.secrets and not self.includes_obtained
 
     def plus(self, other: "Mask") -> "Mask":
@@ -122,7 +122,7 @@ class Mask:
         return masked
 
     def mask_start(self, text: str, length: int) -> str:
-        """The first `length` characters of the masked text. A secret across the cut is masked, too."""
+        """At most the first `length` characters of a text, with known secrets masked. A secret across the cut is masked, too."""
         return self.mask_known(text[: length + MAX_FRAGMENT_LENGTH])[:length]
 
     def mask_all(self, text: str) -> str:
@@ -257,7 +257,7 @@ def mask_by_name(value: Json) -> Json:
 
 
 def _number_text(value: float) -> str:
-    """All ways to write a number, separated by spaces: `1e+16` is also `10000000000000000`."""
+    """A number as Python writes it. For a whole float also as an integer: `1e+16 10000000000000000`."""
     text = str(value)
     return f"{text} {int(value)}" if isinstance(value, float) and value.is_integer() else text
 

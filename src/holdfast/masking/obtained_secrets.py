@@ -2,7 +2,8 @@
 
 A session's mask is made from the configuration when the session opens, so it cannot contain secrets that come later.
 This module keeps them for the whole process, and the masks of all sessions use it. A value that a server chose, such as a
-cookie, is masked only in the session of the server's link; otherwise a server could hide words in the records of other sessions.
+cookie, is masked only in the session of the server's link, unless sessions share the link: otherwise a server could hide words in the
+records of other sessions.
 """
 
 import re
@@ -40,7 +41,7 @@ _lock = threading.Lock()
 
 
 class ObtainedSecrets:
-    """The secrets that one host has obtained. They are masked until the host is closed.
+    """The secrets that one host has obtained. They are masked until the host is closed, or until `forget_session`.
 
     The number of secrets is limited: beyond that, the oldest are forgotten, and no longer masked.
     """

@@ -30,7 +30,7 @@ _DESCRIPTIONS = _words(
     " scheme scope scopes size sock status store suffix timeout ttl type uri url urls usage user username var variable"
     " version"
 )
-# After one of these, `key` is an ordinary word: `primary_key`, `sort_key`. The next three lists do the same for `token` and `pass`.
+# After one of these, `key` is an ordinary word: `primary_key`, `sort_key`. The next two lists do the same for `token` and `pass`.
 _BEFORE_HARMLESS_KEY = _words(
     "alt any arrow attribute attr bucket by cache column composite config ctrl dedup dict down each enum event field"
     " foreign group hash hot i18n id idempotency index issue item json label last less locale lookup low map message"
@@ -46,6 +46,7 @@ _BEFORE_HARMLESS_PASS = _words(
     "band boarding by com encom first forward high last low max min multi num one over render second single sub sur tres two"
     " under ask"
 )
+# Before one of these, `pass` is an ordinary word: `pass_through`.
 _AFTER_HARMLESS_PASS = _words("along args by criteria fail if number on over rate ratio through thru to")
 _ORDINARY_WORDS = _words(
     "donkey flunkey hockey jockey lackey latchkey malarkey mickey monkey smokey turkey whiskey"

@@ -19,7 +19,8 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*\}")
 def looks_generated(value: str) -> bool:
     """Whether a value looks like a generated key: it has a known prefix such as `ghp_`, or looks random.
 
-    Values under 16 characters, paths, package names, image digests and Holdfast's own ids do not look generated.
+    These do not look generated: values under 16 characters, values that begin like a path (`/`, `./`, `../`, `~`) or like a package with a
+    scope (`@`), image digests, and Holdfast's own ids.
     """
     if len(value) < 16 or value.startswith(("/", "./", "../", "~", "@")):
         return False
@@ -33,7 +34,7 @@ def looks_random(value: str) -> bool:
 
     It does if its letters and digits, at least 14, change on average once in four characters: from letter to digit, from
     digit to letter, or from lower to upper case. A hexadecimal value of at least 20 characters, which may contain
-    hyphens, needs only a letter and a digit. Dates do not look random.
+    hyphens, needs only a letter and a digit. A value that begins with a date does not look random.
     """
     if not _RANDOM.fullmatch(value) or _DATE.match(value):
         return False

@@ -133,7 +133,10 @@ class EventWriter:
         return self._is_interrupted or self.appender.is_broken()
 
     async def recover(self) -> None:
-        """Accept events again after a failed write. Interrupted turns and calls are ended first, as after a crash."""
+        """Accept events again after a failed write. Interrupted turns and calls are ended first, as after a crash.
+
+        Raise if the turn that lost an event is still running.
+        """
         if not self.is_broken():
             return
         await run_to_completion(self._recover())  # a cancelled caller must not leave it half done

@@ -44,7 +44,7 @@ class ServerAccess:
 
     @property
     def ended(self) -> tuple[str, ...]:
-        """The available servers whose process or connection has ended. The next call starts them again, except `restart_delays`."""
+        """The available servers whose process or connection has ended. The next call starts them again, except those in `restart_delays`."""
         return self._servers.ended
 
     @property
@@ -111,7 +111,7 @@ class ServerAccess:
         return self._servers.spec(parse_text("server", name))
 
     async def wait_ready(self) -> None:
-        """Wait until every server is available or has failed; each has a timeout."""
+        """Wait until every server that was started is available or has failed; each has a timeout."""
         await self._servers.wait_ready()
 
     async def wait_ready_and_store(self) -> None:

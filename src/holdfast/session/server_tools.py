@@ -37,7 +37,7 @@ class ServerTools:
     def __init__(self, spec: ServerSpec, list_tools: ListTools, on_listed: OnListed, recall: Recall) -> None:
         self.spec = spec
         self.screened: ScreenedTools | None = None
-        """None until the first listing has succeeded, or until a lazy server's last list was found."""
+        """None until the first listing has succeeded, or until a lazy server's last list was found. None again if the first listing fails."""
         self.is_not_started = spec.is_lazy
         """Whether it is lazy, and nothing has needed it yet."""
         self.tool_count = 0
@@ -71,8 +71,8 @@ class ServerTools:
             self._needed.set()
 
     def mark_changed(self) -> None:
-        """List the tools again soon."""
-        if not self._is_cancelled:
+        """List the tools again soon. A lazy server that was not started lists its tools when it is first needed."""
+        if not self._is_cancelled and not self.is_not_started:
             self._up_to_date.clear()
             self._relist_requested.set()
 

@@ -104,7 +104,7 @@ class Session(ServerAccess):
             max_children=config.max_children,
             parent=None if self._parent is None else self._parent.budget,
         )
-        """What the session's agents may use together. It is a part of the budget of the root session."""
+        """What the session's agents may use together. The budget of a child session is a part of its parent's."""
         self.definition = config.definition
         """The definition of the session's agent, if it has one."""
         self.sub_agents: dict[str, SubAgentContext] = {}
@@ -260,7 +260,7 @@ class Session(ServerAccess):
         if not isinstance(agent, ModelAgent):
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                "The application that opened the session answers its prompts, so it has no model.",
+                "The application that opened the session answers its prompts, so the session has no model.",
             )
         await agent.set_model(parse_text("model", name))
         await self.record.keep_setting("model", name)

@@ -19,7 +19,7 @@ from holdfast.tracing import SESSION_KEY, Span, Tracer
 class SessionSpans:
     """Begins the spans of a session, with the attributes of OpenTelemetry's conventions for agents (GenAI) and for MCP.
 
-    A span has names, ids, counts and codes. It never has prompts, answers, arguments, results or the texts of errors.
+    A span has names, ids, hosts of servers, counts and codes. It never has prompts, answers, arguments, results or the texts of errors.
     """
 
     def __init__(self, tracer: Tracer, context: SessionContext, parent: "SessionSpans | None" = None) -> None:

@@ -40,7 +40,8 @@ async def assert_called(
 ) -> None:
     """Fail unless the session called the tool `name`, a `server.tool`.
 
-    With `arguments`, only calls with exactly these arguments count. With `times`, there must be exactly that many.
+    With `arguments`, only calls with exactly these arguments count, compared as they are stored: with secrets masked. With `times`, there
+    must be exactly that many. A call that was refused or failed also counts.
     """
     _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]
@@ -55,7 +56,7 @@ async def assert_called(
 
 
 async def assert_not_called(session: Session, name: str) -> None:
-    """Fail if the session called the tool `name`, a `server.tool`."""
+    """Fail if the session called the tool `name`, a `server.tool`. A call that was refused or failed also counts."""
     _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]
     if made:

@@ -20,7 +20,7 @@ from holdfast.wire.messages import Notification, Raw
 from holdfast.wire.strict_json import decode_json
 
 FakeAnswer: TypeAlias = Any | Callable[[JsonObject], Awaitable[Any] | Any]
-"""A value, an exception, or a function that takes the call's arguments and returns a value or raises."""
+"""A value, an exception, or a function, sync or async, that takes the call's arguments and returns a value or raises."""
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
@@ -49,7 +49,8 @@ class _FakeTool:
 class FakeServer:
     """A server for tests: `FakeServer({"search": {"hits": 3}})`. Pass it to `host_of` or to `Host(servers=…)`.
 
-    An answer that is a string becomes a text block. Any other value becomes JSON, as text and as structured content.
+    An answer that is a string becomes a text block. Any other value becomes JSON, as text and as structured content. In the structured
+    content, a value that is not an object is the member `result` of one.
     """
 
     def __init__(self, tools: Mapping[str, FakeAnswer] | None = None, *, name: str = "fake") -> None:

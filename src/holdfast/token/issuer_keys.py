@@ -25,7 +25,7 @@ _EC_CURVES = {"P-256": ("ES256", 32), "P-384": ("ES384", 48), "P-521": ("ES512",
 _MIN_RSA_BITS, _MAX_RSA_BITS = 2048, 8192
 _MAX_KEYS = 64
 _MIN_FETCH_SECONDS = 30.0
-"""The keys are fetched at most once in this time, even if tokens name unknown keys."""
+"""The keys are fetched at most once in this time, even if tokens name unknown keys. A cancelled first fetch does not count."""
 _MAX_AGE_SECONDS = 3600.0
 """The keys are fetched again after this time. If that fails, the old keys are used until they are twice as old."""
 
@@ -76,7 +76,7 @@ class IssuerKeys:
             raise HoldfastError(codes.BAD_KEY, self._failure)
 
     def find(self, key_id: str) -> IssuerKey | None:
-        """The key with this id. Without an id: the only key."""
+        """The key with this id. If the id is empty and no key has an empty id: the only key, if there is just one."""
         key = self._keys.get(key_id)
         if key is None and not key_id and len(self._keys) == 1:
             return next(iter(self._keys.values()))
@@ -108,7 +108,7 @@ class IssuerKeys:
 def read_key_set(text: bytes) -> dict[str, IssuerKey]:
     """The keys of a key set that can verify signatures, by id.
 
-    Other keys, RSA keys of unusual size, and all keys after the first `_MAX_KEYS` are skipped.
+    Other keys, RSA keys of unusual size, and all keys after the first `_MAX_KEYS` are skipped. Of keys with the same id, the first is used.
     """
     try:
         keys = parse_object(text).get("keys")

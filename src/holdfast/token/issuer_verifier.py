@@ -59,7 +59,7 @@ class IssuerVerifier:
     async def prepare(self, token: str) -> None:
         """Fetch the issuer's keys if they are old, or if the token's key is not among them.
 
-        Raise BAD_KEY if they could not be fetched, and no keys from earlier can be used.
+        Raise BAD_KEY if they could not be fetched, and no keys from earlier can be used. Raise BAD_TOKEN if the token cannot be parsed.
         """
         await self._keys.prepare(_parse(token).key_id)
 
@@ -76,7 +76,9 @@ class IssuerVerifier:
         try:
             payload = parse_object(parsed.payload)
         except ValueError:
-            raise token_error("claims", "The token's claims are not a JSON object.") from None
+            raise token_error(
+                "claims", "The token's claims are not a JSON object with unique names."
+            ) from None
         return self._check_claims(payload)
 
     def _find_key(self, parsed: _ParsedJwt) -> IssuerKey:

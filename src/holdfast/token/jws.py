@@ -1,4 +1,4 @@
-"""JSON Web Signatures in compact serialization, with Ed25519 only (RFC 7515, RFC 8037)."""
+"""The context token as a JSON Web Signature in compact serialization, with Ed25519 only (RFC 7515, RFC 8037)."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -62,7 +62,7 @@ def join_token(signing_input: bytes, signature: bytes) -> str:
 
 
 def parse_token(text: str) -> ParsedToken:
-    """Parse a token and check its header. Raise BAD_TOKEN unless its algorithm is EdDSA."""
+    """Parse a token and check its header. Raise BAD_TOKEN if it is malformed, or if its algorithm is not EdDSA."""
     if len(text) > MAX_TOKEN_BYTES:
         raise token_error("too_long", f"The token is longer than {MAX_TOKEN_BYTES} bytes.")
     try:
@@ -72,7 +72,7 @@ def parse_token(text: str) -> ParsedToken:
     except ValueError:
         raise token_error(
             "malformed",
-            "The token does not consist of three parts in base64url, or its first part is not a JSON object.",
+            "The token does not consist of three parts in base64url, or its first part is not a JSON object with unique names.",
         ) from None
     if header.get("alg") != ALGORITHM:
         raise token_error("algorithm", f"The token is not signed with {ALGORITHM}.")

@@ -140,7 +140,10 @@ def _file_version(status: os.stat_result) -> FileVersion:
 def _check_private(path: Path, status: os.stat_result, mode: str) -> None:
     """Raise unless only this user can open the file or folder. `mode` is the mode that it should have."""
     if status.st_uid != os.geteuid():
-        raise _bad_key_file(path, "It belongs to another user, who may have read or written it.")
+        raise _bad_key_file(
+            path,
+            "It belongs to another user, who may have read or written it. Remove it: Holdfast then creates a new one.",
+        )
     if status.st_mode & 0o077:
         raise _bad_key_file(
             path,

@@ -59,11 +59,11 @@ class ReplayCache:
             if self._by_session[session_id] >= self._per_session:
                 raise HoldfastError(
                     codes.BUSY,
-                    f"This session used {self._per_session} tokens in the last minutes. Wait a minute.",
+                    f"This session used {self._per_session} tokens in the last minutes. Wait two minutes.",
                 )
             if len(self._tokens) >= self._capacity:
                 raise HoldfastError(
-                    codes.BUSY, f"{self._capacity} tokens were used in the last minutes. Wait a minute."
+                    codes.BUSY, f"{self._capacity} tokens were used in the last minutes. Wait two minutes."
                 )
             self._tokens.add(token)
             self._by_session[session_id] += 1

@@ -71,7 +71,7 @@ class Signer:
         if len(token) > MAX_TOKEN_BYTES:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                f"The token would have {len(token)} bytes, more than {MAX_TOKEN_BYTES}. Shorten the user id, or the query of the server's URL.",
+                f"The token would have {len(token)} bytes, more than {MAX_TOKEN_BYTES}. Shorten the user id or the server's URL.",
             )
         return token
 
@@ -82,7 +82,8 @@ class Signer:
     def rotate(self, *, revoke: bool = False) -> None:
         """Sign with a new key from now on, in every process.
 
-        The old keys verify until their last tokens have expired. After a leak, use `revoke` to drop them at once.
+        The old keys verify until their last tokens have expired. After a leak, use `revoke` to remove them from the public key set
+        at once. A verifier with a copy of the set accepts their tokens until its copy is replaced.
         """
         self._file.update(lambda keys: rotate_keys(() if revoke else keys, generate_key(), self._clock()))
 

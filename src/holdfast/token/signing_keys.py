@@ -18,7 +18,7 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """An Ed25519 key. Only the current key has a secret; an older key verifies tokens until it expires."""
+    """An Ed25519 key. Only the host's current key has a secret. An older key has an expiry, until which it verifies tokens."""
 
     key_id: str
     public: bytes

@@ -50,7 +50,7 @@ Ask = Callable[[str, str], Awaitable[str | None]]
 class TerminalDoor:
     """The `Door` of a chat, through which its session reaches the user.
 
-    Without a terminal, `ask` is None, and every call that needs permission is rejected.
+    Without a terminal, `ask` is None, and this door answers no question.
     """
 
     def __init__(self, ask: Ask | None, on_withdrawn: Callable[[], None] = lambda: None) -> None:

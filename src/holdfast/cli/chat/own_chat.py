@@ -1,6 +1,7 @@
 """A chat in a new session, or in a session that it resumes."""
 
 import asyncio
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -82,7 +83,7 @@ class OwnChat(Chat):
         )
         if reviewed.shown:
             self._printer.print(
-                "To use newly approved servers, leave with /quit and type: holdfast chat --resume", "dim"
+                f"To use newly approved servers, leave with /quit and type: {self._resume_command}", "dim"
             )
         else:
             self._printer.print("No server of this project awaits approval.")
@@ -128,8 +129,15 @@ class OwnChat(Chat):
         if self._has_typed and open_options.keep:
             self._printer.new_line()
             self._printer.print()
-            command = f"holdfast chat --resume {short_id(session.context.session_id)}"
-            self._printer.print(f"To resume this session: {command}", "dim")
+            self._printer.print(f"To resume this session: {self._resume_command}", "dim")
+
+    @property
+    def _resume_command(self) -> str:
+        """The command that resumes this session. Without an id, it would resume the latest session that has a prompt."""
+        session = self._open_session
+        return shlex.join(
+            ["holdfast", "chat", "--resume", *([short_id(session.context.session_id)] if session else [])]
+        )
 
     async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
         """At a terminal, ask about the project's workspace and servers, unless the user has decided about them."""
@@ -209,7 +217,7 @@ class OwnChat(Chat):
                 HoldfastError(
                     error.code,
                     f"The rest of this session cannot be shown, because its events cannot be read. {error.message}",
-                    hint="Leave with /quit. To continue the session later: holdfast chat --resume",
+                    hint=f"Leave with /quit. To continue the session later: {self._resume_command}",
                 )
             )
         finally:

@@ -21,7 +21,7 @@ class UnreachableError(Exception):
 
 
 class BrokenResponseError(Exception):
-    """The server's response is not HTTP, or ended before it was complete."""
+    """The server's response is not HTTP, exceeds a limit, or ended before it was complete."""
 
 
 class ParsingConnection(Protocol):

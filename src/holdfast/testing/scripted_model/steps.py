@@ -81,7 +81,7 @@ class Endless(Struct, frozen=True, kw_only=True, tag="endless"):
 
     what: Literal["text", "think", "arguments", "calls", "comments"] = "text"
     chunk: int = 64
-    """How many characters each event has."""
+    """How many characters of text, reasoning or arguments each event has."""
     pause: float = 0.0
     """How many seconds the endpoint waits between two events."""
 
