@@ -32,6 +32,7 @@ from holdfast.sandbox.bwrap.known_roots import KnownRoots
 from holdfast.sandbox.bwrap.mount_check import plan_mounts
 from holdfast.sandbox.bwrap.runtime import NO_UNTRUSTED, ProgramRuntime, UntrustedFolders, find_runtime
 from holdfast.sandbox.bwrap.seccomp import compile_filter
+from holdfast.sandbox.bwrap.system_files import ETC_FILES, MOUNTED_FOLDERS, etc_texts
 from holdfast.sandbox.denied_syscalls import find_architecture
 from holdfast.sandbox.guard_watch import GuardedRoot, GuardWatch
 from holdfast.sandbox.guards import guard_roots, outermost
@@ -55,13 +56,6 @@ _DEEPER_PROC_FOLDERS = (Path("/proc/tty/driver"),)  # only uid 0 may read it, an
 _BWRAP_IN_PROC = "/proc/1"
 _LISTENER = Path(__file__).with_name("egress_listener.py")
 _LISTENER_IN_SANDBOX = "/run/holdfast/egress_listener.py"
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
-# Programs need these files of /etc to start, to know the time, and to check certificates.
-_ETC = (
-    *("/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types"),
-    *("/etc/os-release", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust"),
-    *("/etc/pki/tls/cert.pem", "/etc/timezone", "/etc/protocols", "/etc/services"),
-)
 
 
 class BwrapSandbox:
@@ -222,7 +216,9 @@ class _ProcessBuilder:
         filesystem = Filesystem(
             mounts=tuple(mounts),
             system_mounts=self._mount_system(),
-            files=self._etc_files(),
+            files={
+                path: self._pass_bytes(text.encode()) for path, text in etc_texts(*self._ids_inside).items()
+            },
             hidden_files=tuple(str(path) for path in hidden if not path.is_dir()),
             hidden_folders=(_BWRAP_IN_PROC, *(str(path) for path in hidden if path.is_dir())),
         )
@@ -325,7 +321,7 @@ class _ProcessBuilder:
         readable = [
             open_no_symlinks(path, PathOpener(self.resources))
             for path in outermost(self.confinement.readable)
-            if not _is_within(path, (*self.confinement.roots, *_SYSTEM, *_ETC))
+            if not _is_within(path, (*self.confinement.roots, *MOUNTED_FOLDERS, *ETC_FILES))
         ]
         visible = (*self.confinement.roots, *(opened.path for opened in readable))
         needed = [opened for opened in runtime.needed if not _is_within(opened.path, visible)]
@@ -375,7 +371,7 @@ class _ProcessBuilder:
     def _mount_system(self) -> tuple[Mount, ...]:
         mounts: list[Mount] = []
         opener = PathOpener(self.resources)
-        for path in (*_SYSTEM, *_ETC):
+        for path in (*MOUNTED_FOLDERS, *ETC_FILES):
             try:
                 opened = opener.open(path, links="keep_last")
                 target = opener.open(path, links="follow") if opened.is_link else opened
@@ -383,21 +379,11 @@ class _ProcessBuilder:
                 continue
             if opened.path == path and opened.is_link and target.path.startswith("/usr/"):
                 mounts.append(Mount(path=path, kind="symlink", source=target.path))
-            elif path in _SYSTEM:
+            elif path in MOUNTED_FOLDERS:
                 mounts.append(replace(self._mount_opened(opened), path=path))
             else:
                 mounts.append(replace(self._mount_opened(target), path=path))
         return tuple(mounts)
-
-    def _etc_files(self) -> dict[str, int]:
-        uid, gid = self._ids_inside
-        texts = {
-            "/etc/passwd": f"sandbox:x:{uid}:{gid}:sandbox:/tmp:/usr/sbin/nologin\n",
-            "/etc/group": f"sandbox:x:{gid}:\n",
-            "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
-            "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-        }
-        return {path: self._pass_bytes(text.encode()) for path, text in texts.items()}
 
     def _listener_command(self, mounts: list[Mount]) -> list[str]:
         """The command that opens the egress listener in the sandbox, then executes the server. Adds what it needs to `mounts`."""

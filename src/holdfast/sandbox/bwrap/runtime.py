@@ -17,6 +17,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.bwrap.program_files import editable_folders, script_files
+from holdfast.sandbox.bwrap.system_files import MOUNTED_FOLDERS
 from holdfast.sandbox.opened_path import (
     NO_FOLDERS,
     FolderSet,
@@ -27,7 +28,7 @@ from holdfast.sandbox.opened_path import (
 )
 from holdfast.sandbox.own_code import OWN_PYTHON
 
-_SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
+_SYSTEM = tuple(f"{folder}/" for folder in MOUNTED_FOLDERS)
 _RUNTIME_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 # A folder with one of these is a runtime: a Python environment, or a Node installation.
 _RUNTIME_MARKERS = (("pyvenv.cfg",), ("lib", "node_modules"), ("include", "node"))
