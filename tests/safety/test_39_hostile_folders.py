@@ -59,6 +59,7 @@ class Neighbour:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.promise("RES-15")
 @pytest.mark.fuzz
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("part", range(PARTS))
