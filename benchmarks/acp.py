@@ -46,7 +46,7 @@ def results() -> list[Result]:
     )
     loaded = _interleave(lambda: _load_ms(OURS), lambda: _load_ms(SDK))
     return [
-        _result("ready.ms", "ms", ready[0], ready[1], "an agent on the Python ACP SDK", "<= 0.4"),
+        _result("ready.ms", "ms", ready[0], ready[1], "an agent on the Python ACP SDK", "<= 0.25"),
         _result("ready.ms", "ms", ready[0], ready[2], "an agent on the TypeScript ACP SDK"),
         _result(
             "stream.per_s",

@@ -78,6 +78,32 @@ async def test_project_cannot_choose_where_compiled_code_is_kept(
 
 
 @pytest.mark.promise("CTX-04")
+@pytest.mark.parametrize(("name", "value"), [("COMPILER_PATH", "."), ("GCC_EXEC_PREFIX", "./")])
+async def test_project_cannot_choose_the_programs_of_a_compiler(
+    make_host: HostFactory, tmp_path: Path, name: str, value: str
+):
+    # Like a server that compiles an extension when it starts.
+    program = (
+        "import subprocess; subprocess.run(['gcc', '-xassembler', '-c', '/dev/null', '-o', '/dev/null'])"
+    )
+    assembler = tmp_path / "as"
+    assembler.write_text("#!/bin/sh\ntouch ran")
+    assembler.chmod(0o755)
+    entry = {"command": sys.executable, "args": ["-c", program], "env": {name: value}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"p": entry}}))
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        (refusal,) = session.refusals
+    ran = (tmp_path / "ran").exists()
+    async with make_host({"own": {**entry, "cwd": str(tmp_path)}}) as host, host.session(cwd=tmp_path):
+        pass  # the control
+
+    assert (refusal.server, refusal.stage) == ("p", Stage.VALIDATE)
+    assert f"env: {name} " in refusal.reason
+    assert not ran
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.promise("CTX-04")
 async def test_control_in_a_direct_session_the_code_of_the_users_own_editor_is_loaded(
     make_host: HostFactory, tmp_path: Path
 ):

@@ -76,6 +76,26 @@ async def test_unconfined_server_reaches_the_socket(keeper: Keeper, root: Path) 
     assert found[:3] == ["stream reached", "datagram reached", "raw reached"]
 
 
+PAIRS = """
+import errno, socket
+for family in range(2, 46):
+    try: socket.socketpair(family, socket.SOCK_STREAM); print(family, 'made')
+    except OSError as error: print(family, errno.errorcode[error.errno])
+"""
+
+
+@pytest.mark.promise("BOX-02")
+async def test_pairs_of_other_families_do_not_reach_the_code_of_the_family(
+    keeper: Keeper, root: Path
+) -> None:
+    spec = ProcessSpec(argv=(sys.executable, "-I", "-c", PAIRS), env=PATH, cwd=str(root))
+    found = (await run(keeper, confined(spec, root))).out.splitlines()
+    control = (await run(keeper, spec)).out.splitlines()
+
+    assert found == [f"{family} EAFNOSUPPORT" for family in range(2, 46)]
+    assert "2 ENOTSUP" in control  # what the kernel's code for IPv4 answers
+
+
 HIGH_BIT = 1 << 32
 """The kernel ignores it: `socket` and `ioctl` use the low half of their first arguments."""
 DENIED_CALLS: list[tuple[str, tuple[int, ...]]] = [

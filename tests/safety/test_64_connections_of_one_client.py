@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -192,3 +194,65 @@ async def test_all_addresses_of_this_machine_share_one_part_of_the_time(monkeypa
         await throttles_of_many_addresses(port)
 
     assert (found, len(used)) == (1, 8)
+
+
+SERVER_WITH_FEW_FILES = """
+import asyncio, resource, sys
+from contextlib import ExitStack
+
+from holdfast.toolkit import http_server
+
+NUMBER = 80
+resource.setrlimit(resource.RLIMIT_NOFILE, (NUMBER, NUMBER))
+if sys.argv[1] == "control":
+    http_server._max_connections = lambda: http_server.MAX_CONNECTIONS
+add = http_server.Connections.add
+
+async def main():
+    flooded, accepted = asyncio.Event(), 0
+
+    def count(self, connection):
+        nonlocal accepted
+        add(self, connection)
+        accepted += 1
+        if accepted == NUMBER:
+            flooded.set()
+
+    http_server.Connections.add = count
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: flooded.set())  # `accept` failed
+    sock = http_server.bind("127.0.0.1", 0)
+    async with http_server.serve_app(None, sock):
+        print(sock.getsockname()[1], flush=True)
+        await flooded.wait()
+        try:
+            with ExitStack() as stack:
+                for _ in range(NUMBER // 8):
+                    stack.enter_context(open("/dev/null"))
+            print("opened", flush=True)
+        except OSError as error:
+            print(error.strerror, flush=True)
+        sys.stdin.read()
+
+asyncio.run(main())
+"""
+
+
+async def open_files_during_a_flood(way: str) -> str:
+    """What a server can do that may open 80 files, when a client has opened 80 connections."""
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVER_WITH_FEW_FILES, way, stdin=PIPE, stdout=PIPE
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    port = int(await server.stdout.readline())
+    flood = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(80)]
+    found = (await server.stdout.readline()).decode().strip()
+    await close(server.stdin, *flood)
+    await server.wait()
+    return found
+
+
+async def test_idle_connections_leave_files_for_servers_and_the_store():
+    async with asyncio.timeout(60):
+        assert await open_files_during_a_flood("protected") == "opened"
+        assert await open_files_during_a_flood("control") == "Too many open files"
