@@ -15,6 +15,7 @@ from holdfast.host.host import Host
 from holdfast.host.remote import client
 from holdfast.host.remote.sockets import SOCKETS_FOLDER
 from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.permission import DoorKind, Mode
 from holdfast.session.session import Session
@@ -208,7 +209,7 @@ async def test_mode_is_lowered_and_offered_only_up_to_the_limit_for_editors(
     async with other_editor(make_host, tmp_path, max_mode="ask") as (host, session, _one, two):
         live = host.find_live(session)
         assert live is not None
-        await live.permission.change_mode(Mode.AUTO, DoorKind.CHAT)
+        await live.permission.change_mode(Mode.AUTO)
         state = await load(two, session, tmp_path)
         with pytest.raises(PeerError) as refused:
             await two.request("session/set_mode", sessionId=session, modeId="auto")
@@ -220,6 +221,29 @@ async def test_mode_is_lowered_and_offered_only_up_to_the_limit_for_editors(
             ["ask", "read-only"],
         )
         assert "permission.max_mode.acp of the settings allows at most ask" in str(refused.value)
+
+
+@pytest.mark.promise("SES-04")
+async def test_chat_cannot_raise_the_mode_above_the_limit_of_an_attached_editor(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with other_editor(make_host, tmp_path, max_mode="ask") as (host, session, _one, _two):
+        live = host.find_live(session)
+        assert live is not None
+        await live.permission.change_mode(Mode.READ_ONLY, DoorKind.CHAT)
+        await live.permission.change_mode(Mode.ASK, DoorKind.CHAT)
+        with pytest.raises(HoldfastError) as refused:
+            await live.permission.change_mode(Mode.AUTO, DoorKind.CHAT)
+        limited = live.permission.mode
+        (editor,) = live.doors._attached  # pyright: ignore[reportPrivateUsage]
+        live.doors.detach(editor)
+        await live.permission.change_mode(Mode.AUTO, DoorKind.CHAT)
+
+        assert (limited, live.permission.mode) == (Mode.ASK, Mode.AUTO)
+        assert refused.value.message == (
+            "The mode auto is not allowed while an editor has the session open: permission.max_mode.acp of the settings"
+            " allows at most ask."
+        )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from holdfast.model.door import (
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
+from holdfast.model.permission import DoorKind
 from holdfast.session.open_question import OpenQuestion
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.subscription import EventFeed, Subscription
@@ -26,8 +27,10 @@ T = TypeVar("T")
 class AttachedDoor:
     """An attached door, and the subscriptions through which it shows the session's events."""
 
-    def __init__(self, door: Door, *, may_answer: bool) -> None:
+    def __init__(self, door: Door, *, may_answer: bool, kind: DoorKind | None = None) -> None:
         self.door = door
+        self.kind = kind
+        """What it is, if the settings limit the mode for it."""
         self.may_answer = may_answer
         self.has_left = False
         self.subscriptions: list[Subscription] = []
@@ -61,12 +64,12 @@ class Doors:
         self._rejected_by: dict[str, str] = {}
         """By the id of a call: the name of the door that rejected it, if several doors were asked."""
 
-    def attach(self, door: Door, *, may_answer: bool = True) -> AttachedDoor:
+    def attach(self, door: Door, *, may_answer: bool = True, kind: DoorKind | None = None) -> AttachedDoor:
         """Attach a door, unless it is attached already. It also gets the open questions."""
         for attached in self._attached:
             if attached.door is door:
                 return attached
-        attached = AttachedDoor(door, may_answer=may_answer)
+        attached = AttachedDoor(door, may_answer=may_answer, kind=kind)
         self._attached.append(attached)
         for question in self._questions:
             question.put_to(attached)
@@ -83,6 +86,11 @@ class Doors:
     @property
     def count(self) -> int:
         return len(self._attached)
+
+    @property
+    def kinds(self) -> set[DoorKind]:
+        """The kinds of the attached doors that may answer questions."""
+        return {each.kind for each in self._attached if each.kind is not None and each.may_answer}
 
     @property
     def answering_count(self) -> int:

@@ -101,6 +101,9 @@ class PermissionPolicy:
         """Change the mode, and store it for when the session is resumed. Raise NOT_PERMITTED if it may not be chosen."""
         if door is not None:
             check_mode(mode, door, self.rules)
+            if lowest_mode(mode, self.mode) is not mode:
+                for other in sorted(self._doors.kinds - {door}):
+                    check_mode(mode, other, self.rules, "while {} has the session open")
         if self._parent is not None and lowest_mode(mode, self._parent.mode) is not mode:
             raise HoldfastError(
                 codes.NOT_PERMITTED,

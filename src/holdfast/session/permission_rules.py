@@ -26,6 +26,13 @@ from holdfast.settings import PermissionSettings
 ToolKey = tuple[str, str]
 """The names of a server and of its tool."""
 SETTINGS = "the settings"
+_DOOR_NAMES = {
+    DoorKind.ACP: "an editor",
+    DoorKind.CHAT: "a chat",
+    DoorKind.CLI: "a command",
+    DoorKind.GATEWAY: "an MCP client",
+    DoorKind.PYTHON: "an application",
+}
 _NOTHING_REMEMBERED: frozenset[ToolKey] = frozenset()
 # A project's server runs only if a person approved it. A client chooses the names of the servers that it supplies, and the
 # user does not approve them: a rule for the user's own `github` must not allow the tools of a client's server of the same name.
@@ -191,8 +198,8 @@ def is_read_only(tool: CatalogTool) -> bool:
     return hints.read_only_hint and not hints.destructive_hint
 
 
-def check_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> None:
-    """Raise NOT_PERMITTED if the door may not choose this mode."""
+def check_mode(mode: Mode, door: DoorKind, rules: PermissionRules, when: str = "here") -> None:
+    """Raise NOT_PERMITTED if the door may not choose this mode. In `when`, `{}` stands for the door."""
     limit = rules.max_mode_of(door)
     if lowest_mode(mode, limit) is mode:
         return
@@ -202,7 +209,7 @@ def check_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> None:
         who, what = SETTINGS, f"permission.max_mode.{door}"
     raise HoldfastError(
         codes.NOT_PERMITTED,
-        f"The mode {mode} is not allowed here: {what} of {who} allows at most {limit}.",
+        f"The mode {mode} is not allowed {when.format(_DOOR_NAMES[door])}: {what} of {who} allows at most {limit}.",
         hint=f"Use the mode {limit}, or change {what}.",
     )
 

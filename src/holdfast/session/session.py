@@ -25,6 +25,7 @@ from holdfast.model.event import MAIN_AGENT_ORIGIN, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.model.parse_text import bad_type, parse_text
+from holdfast.model.permission import DoorKind
 from holdfast.model.resolution import Resolution
 from holdfast.model.visible_text import to_line
 from holdfast.session.attachment import Attachment
@@ -219,14 +220,16 @@ class Session(ServerAccess):
 
     # Doors, prompts and events
 
-    def attach(self, door: Door, *, may_answer: bool = True) -> Attachment:
+    def attach(self, door: Door, *, may_answer: bool = True, kind: DoorKind | None = None) -> Attachment:
         """Attach a door. With `may_answer`, it may answer the session's questions.
+
+        With `kind`, the mode cannot be raised above the limit for this kind of door while it is attached.
 
         A door that is attached already keeps its one attachment and its right to answer.
         """
         if isinstance(door, type) or not hasattr(cast("object", door), "capabilities"):
             raise bad_type("door", "a holdfast.Door", door)
-        attached = self.doors.attach(door, may_answer=may_answer)
+        attached = self.doors.attach(door, may_answer=may_answer, kind=kind)
         return Attachment(attached, self.doors, self.record.events, self._turns)
 
     def subscribe(self, after: int = 0) -> Subscription:

@@ -188,7 +188,7 @@ class _Client:
         trust = Trust.DIRECT if params.trust is None else parse_trust(params.trust)
         check_join(session, trust=trust, roots=params.roots)
         door = _SocketDoor(self.peer, params)
-        attachment = session.attach(door, may_answer=params.may_answer)
+        attachment = session.attach(door, may_answer=params.may_answer, kind=kind)
         self._attach_timer.cancel()
         last_seq = session.record.events.last
         subscription = attachment.subscribe(last_seq if params.after is None else min(params.after, last_seq))
