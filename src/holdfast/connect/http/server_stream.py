@@ -25,7 +25,7 @@ MAX_RESUMES = 2
 
 
 @dataclass(slots=True)
-class SessionHeaders:
+class McpSessionHeaders:
     """The MCP session's id and the protocol version that the server chose in the handshake. Both are empty in the modern era."""
 
     session_id: str = ""
@@ -62,7 +62,7 @@ class ResumePauses:
 
 
 async def read_server_stream(
-    peer: Peer, endpoint: Endpoint, session: SessionHeaders, link_tasks: LinkTasks, limits: Limits
+    peer: Peer, endpoint: Endpoint, mcp_session: McpSessionHeaders, link_tasks: LinkTasks, limits: Limits
 ) -> None:
     """Read the stream, and request it again when it ends, if the server has one.
 
@@ -72,7 +72,7 @@ async def read_server_stream(
     pauses = ResumePauses()
     while True:
         try:
-            async with endpoint.request("GET", headers=session.headers(position)) as response:
+            async with endpoint.request("GET", headers=mcp_session.headers(position)) as response:
                 if response.status == 404:
                     raise HoldfastError(
                         codes.CONNECTION_CLOSED,

@@ -17,8 +17,8 @@ from holdfast.connect.http.response import BrokenResponseError, HttpResponse
 from holdfast.connect.http.server_stream import (
     MAX_RESUMES,
     SESSION_ID_HEADER,
+    McpSessionHeaders,
     ResumePauses,
-    SessionHeaders,
     read_server_stream,
 )
 from holdfast.connect.server_messages import subscribe_to_changes, wanted_changes
@@ -52,7 +52,7 @@ class HttpTransport:
         self._link_tasks = LinkTasks(peer, options.limits)
         self._one_way = asyncio.Semaphore(_MAX_ONE_WAY)
         self._initialized_post: asyncio.Task[None] | None = None
-        self._mcp_session = SessionHeaders()
+        self._mcp_session = McpSessionHeaders()
 
     @property
     def failure(self) -> HoldfastError | None:
