@@ -128,7 +128,7 @@ class LinkPool:
             raise HoldfastError(
                 codes.NOT_SHAREABLE,
                 f"{spec.name!r} cannot be shared by sessions: it does not read the session context. "
-                'Set "lifetime" to "session".',
+                'Set "lifetime" to "session" in its entry.',
             )
         return link, connection
 
