@@ -158,7 +158,7 @@ async def test_server_that_does_not_read_the_context_cannot_be_shared(make_host:
 
     assert (refusal.stage, refusal.reason) == (
         Stage.CONNECT,
-        '\'c\' cannot be shared by sessions: it does not read the session context. Set "lifetime" to "session".',
+        '\'c\' cannot be shared by sessions: it does not read the session context. Set "lifetime" to "session" in its entry.',
     )
 
 

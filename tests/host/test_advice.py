@@ -59,7 +59,7 @@ async def test_a_shared_server_that_does_not_start_says_where_it_was_started():
     own = await refusals_of(entry)
 
     assert (
-        f'It was started in {Path.home()}, because sessions share it: write absolute paths, or give it a "cwd".'
+        f'It was started in {Path.home()}, because sessions share it: write absolute paths in its entry, or add "cwd" to it.'
         in shared
     )
     assert "It was started in" not in own

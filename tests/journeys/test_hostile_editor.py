@@ -144,7 +144,7 @@ async def test_unexpected_exception_is_logged_and_not_shown_to_the_editor(home: 
         await zed.prompt(session, "/help")
 
     assert reason == "end_turn"
-    assert "Internal error in Holdfast" in received
+    assert "An unexpected error ended this turn" in received
     assert ("an internal secret" in received, "RuntimeError" in received) == (False, False)
     assert "an internal secret" in (home / "log").read_text()
 

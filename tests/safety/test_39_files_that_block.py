@@ -423,7 +423,7 @@ async def test_position_that_no_event_has_is_refused_and_idle_connections_are_cl
 async def test_control_idle_connections_leave_no_place(tmp_path: Path):
     async with open_owner(tmp_path) as owner:
         idle = [connect_socket(owner.data, owner.lease.holder_id) for _ in range(64)]
-        with pytest.raises(HoldfastError, match="is held by"):
+        with pytest.raises(HoldfastError, match="is open in"):
             async with attach(owner, Watcher()):
                 pass
         for connection in idle:

@@ -96,7 +96,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     result: CallResult
     outcome: Outcome
     code: str = ""
-    """Why the call failed: a code of Holdfast or of the tool; empty if it did not fail, or gave no code."""
+    """Why the call failed: a code of Holdfast or of the tool; empty if it did not fail, or if its tool gave no code."""
     message: str = ""
     raw: Raw | None = None
     """Only if the call is from a client of the gateway: the whole result as the server sent it, with Holdfast's notices added."""

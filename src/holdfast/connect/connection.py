@@ -214,7 +214,7 @@ class Connection:
             return requests.sanitize_questions(raw)
         async with asyncio.timeout(timeout):
             raw = await self._resolve_input_requests(raw, send)
-            # The questions are answered. The client must not find others in the result.
+            # All questions are answered, so the client must find none in the result.
             return await self._client.run_in_thread_if_long(without_disguised_questions, raw)
 
     async def notify(self, method: str, params: Any) -> None:

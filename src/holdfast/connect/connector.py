@@ -70,7 +70,7 @@ class Connector:
     aliases: ContextAliases = NO_ALIASES
     on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
     check_program: CheckProgram = _skip_check
-    """Called before and after a program is started, and before a project's remote server is connected."""
+    """Called before and after a program is started, and before Holdfast connects to a project's remote server."""
     prepare_confined: PrepareConfined = _keep_spec
     """Called before a confined server is started. Returns the spec to start, which may run a fetched package instead of `npx`."""
     find_read_only: FindReadOnly = every_root
@@ -179,7 +179,7 @@ class Connector:
         meta: JsonObject,
         warm_server: WarmServer | None = None,
     ) -> AsyncIterator[Connection]:
-        """Start a local server and connect to it. With `warm_server`, use this process, which was started in advance.
+        """Start a local server and connect to it. With `warm_server`, use that process, which was started in advance.
 
         The server's program is checked before the start and after it, so that no change in between is missed. This is one
         function, because every idle link keeps the frames of its context managers in memory.

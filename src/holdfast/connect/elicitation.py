@@ -22,7 +22,7 @@ MAX_TEXT = 500
 MAX_URL = 2000
 _MAX_DEPTH = 8
 _DISPLAYED_KEYWORDS = frozenset({"title", "description"})
-"""Keywords that are only shown. The values of others, such as `enum`, are part of the answer."""
+"""Keywords that are only shown. The values of all other keywords, such as `enum`, are part of the answer."""
 _KEYWORDS = _DISPLAYED_KEYWORDS | frozenset(
     (
         "type",
@@ -164,7 +164,7 @@ def _sanitize_json(value: Json) -> Json:
 
 
 def _check_keyword(key: str) -> str:
-    """Refuse a keyword in other capitals, such as `Title`: some clients would show its text, which is not cleaned."""
+    """Refuse a word that differs from a keyword only in case, such as `Title`: some clients would show its text, which is not cleaned."""
     if key not in _KEYWORDS and key.casefold() in _FOLDED_KEYWORDS:
         raise _refused(f"the keyword {key!r} must be written in the same case as in MCP")
     return _check_value(key, "a keyword")

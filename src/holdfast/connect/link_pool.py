@@ -128,7 +128,7 @@ class LinkPool:
             raise HoldfastError(
                 codes.NOT_SHAREABLE,
                 f"{spec.name!r} cannot be shared by sessions: it does not read the session context. "
-                'Set "lifetime" to "session".',
+                'Set "lifetime" to "session" in its entry.',
             )
         return link, connection
 
@@ -194,7 +194,7 @@ class LinkPool:
             error = link.restart_error()
             if error is not None:
                 raise error
-        if not isinstance(spec.transport, InProcess):  # a server in the host's process takes no connection
+        if not isinstance(spec.transport, InProcess):  # servers in the host's process do not count
             self._check_limit(spec, owning_scope)
         scripts = read_script_files(spec, owning_scope.context.cwd if owning_scope is not None else "")
         replacement = links[key] = Link(

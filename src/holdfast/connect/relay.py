@@ -23,7 +23,7 @@ class Relay(Protocol):
 
     @property
     def is_limited_to_folder(self) -> bool:
-        """Whether the client may use one folder or workspace only. It then may not name other folders as roots."""
+        """Whether the client may use only one folder or workspace. If so, it may not name other folders as roots."""
         ...
 
     async def ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:

@@ -14,13 +14,13 @@ from holdfast.model.json import Json, JsonObject
 MAX_REFERENCES = 500
 MAX_PATTERNS = 32
 MAX_PATTERN_LENGTH = 4096  # characters of all patterns together
-# The library recurses as deep as subschemas are nested. If it ran out of stack, it would crash the host. So these are limited:
+# The library recurses as deep as subschemas are nested. Without these limits, it could run out of stack and crash the host.
 _MAX_CHAIN = 32  # how many nested subschemas may apply to the same value
 _MAX_HEIGHT = 800  # how deep subschemas may be nested, if every reference is followed once
 # The cost is computed up to this depth of a document. If it still grows there, deeper documents count as too costly.
 _MAX_DOCUMENT_DEPTH = 32
 _MAX_STEPS = 1_000_000  # a higher cost counts as this many steps
-# `unevaluatedProperties` makes the library check the subschemas next to it again. 2.6 times the work was measured; this has a margin.
+# `unevaluatedProperties` makes the library check the subschemas next to it again. The factor is higher than any that was measured.
 _UNEVALUATED_FACTOR = 4
 
 # Keywords with subschemas: for the same value, for the members of an object, and for the items of an array.

@@ -36,6 +36,7 @@ class ServerLog:
     __slots__ = (
         "__weakref__",
         "_ended",
+        "_is_in_skipped_line",
         "_lock",
         "_mask",
         "_notes",
@@ -54,17 +55,28 @@ class ServerLog:
         self._pending = bytearray()
         self._notes: list[str] = []
         self._skipped = 0
+        self._is_in_skipped_line = False
+        """Whether the beginning of the server's last line was skipped. Then its end is skipped, too."""
         self._ended = LightEvent()
         self._lock = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
 
     def add(self, data: bytes) -> None:
         """Log what the server wrote to standard error."""
+        if self._is_in_skipped_line:
+            _, newline, rest = data.partition(b"\n")
+            self._is_in_skipped_line = not newline
+            self._skipped += len(data) - len(rest)
+            data = rest
         self._pending += data
-        if len(self._pending) > _MAX_PENDING:
-            surplus = len(self._pending) - _MAX_PENDING
-            del self._pending[:surplus]
-            self._skipped += surplus
+        surplus = len(self._pending) - _MAX_PENDING
+        if surplus > 0:
+            # Only whole lines are skipped: the rest of a secret would not be recognised, and so not be masked.
+            end = self._pending.find(b"\n", surplus - 1) + 1
+            self._is_in_skipped_line = not end
+            skipped = end or len(self._pending)
+            del self._pending[:skipped]
+            self._skipped += skipped
         self._wake()
 
     def note(self, text: str) -> None:

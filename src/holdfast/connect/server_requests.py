@@ -65,9 +65,9 @@ FindReadOnly: TypeAlias = Callable[[Sequence[str]], Awaitable[list[str]]]
 
 
 def without_disguised_questions(raw: Raw) -> Raw:
-    """A modern server's result without members such as `InputRequests`: names of questions in other capitals.
+    """A modern server's result without members such as `InputRequests`, whose names differ from those of questions only in case.
 
-    A client that ignores capitals would show such a question, which nothing has sanitized.
+    A client that ignores case would show such a question, which nothing has sanitized.
     """
     try:
         members: dict[str, Raw] = _decode_members(raw)
@@ -77,7 +77,7 @@ def without_disguised_questions(raw: Raw) -> Raw:
 
 
 def _remove_disguised(members: dict[str, Raw]) -> bool:
-    """Remove the members whose names differ from `_QUESTION_MEMBERS` only in capitals. Return whether there were any."""
+    """Remove the members whose names differ from `_QUESTION_MEMBERS` only in case. Return whether there were any."""
     if members.keys() <= _USUAL_MEMBERS:
         return False
     disguised = [
@@ -362,8 +362,8 @@ class ServerRequests:
             # Every question names the server, so in a direct session even a confined server may ask the user.
             is_question = what == "elicitation" and self._scope is not None and not self._is_sandboxed
             return is_question or self.spec.may_request(what)
-        # `may_request` allows everything to a server that is not confined, and a remote server is never confined. So it also
-        # needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
+        # `may_request` allows everything to a server that is not confined, and a remote server is never confined. So a remote
+        # server needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
         return (
             self.spec.allowed_requests.allows(what)
             if what == "roots" or self._is_sandboxed

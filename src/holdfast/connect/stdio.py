@@ -132,7 +132,7 @@ async def _start_error(
         if _misses_its_folder(spec, stderr.text_since(0)):
             reason += ' It was started in an empty folder. If it looks for its code in a folder, as `python -m` does, add "cwd" with that folder to its entry.'
         if in_home and spec.lifetime is Lifetime.HOST:
-            reason += f' It was started in {Path.home()}, because sessions share it: write absolute paths, or give it a "cwd".'
+            reason += f' It was started in {Path.home()}, because sessions share it: write absolute paths in its entry, or add "cwd" to it.'
         written = (
             written
             or f"It wrote nothing to stderr. {WHY_SILENT if status == 0 else 'Run it by hand to see why.'}"

@@ -226,7 +226,7 @@ class BudgetPool(_Budget):
 class BudgetShare(_Budget):
     """What was reserved for one sub-agent and those that it starts.
 
-    If no tokens, for example, were reserved, they use the tokens of the parent's budget. The same holds for cents and calls.
+    If no tokens were reserved, these agents use the tokens of the parent's budget; the same holds for cents and calls.
     """
 
     def __init__(self, parent: _Budget, reserved: BudgetLimits, seconds: int = 0) -> None:

@@ -77,7 +77,7 @@ class CallRecord:
             event = self._call_event(tool_call, decoded, title, kind)
         origin = tool_call.origin
         if self._appender.can_append_now() and not self._messages.has_pending(origin):
-            # It is committed together with the start or the end of the call.
+            # The request is committed together with the start or the end of the call.
             pending = self._appender.append_now(event, size=size, waits_for_next=True, origin=origin)
         else:
             pending = await self._messages.append(event, origin=origin, size=size)
@@ -226,7 +226,7 @@ class CallRecord:
             call_id=tool_call.call_id,
             outcome=result.outcome,
             reason=result.code,
-            # To microseconds. To round to three digits takes five times as long.
+            # To microseconds: faster than rounding to three digits.
             duration_ms=round(seconds * 1_000_000) / 1000,
             arguments_hash=self._audit.hash_arguments(tool_call.arguments),
             arguments=self._arguments_for_audit(tool_call),

@@ -224,7 +224,7 @@ class Calls:
         if isinstance(tool_or_failure, ToolResult):
             return tool_or_failure
         tool, decoded = tool_or_failure
-        # From here on, the call names the server, and the tool as the server does. A caller cannot say that the user has allowed the call.
+        # From here on, `tool` is the name that the server gave it. A caller cannot set `is_preview` or `is_confirmed`.
         tool_call = structs.replace(
             tool_call,
             server=tool.server.name,
@@ -279,7 +279,7 @@ class Calls:
         return result
 
     async def _find(self, tool_call: ToolCall, scope: Scope) -> tuple[CatalogTool, Json] | ToolResult:
-        """The tool and the decoded arguments. If there is no such tool, or the arguments are invalid: the failed result."""
+        """The tool and the decoded arguments. If there is no such tool, or the arguments are invalid: the failed result, which is audited."""
         try:
             tool = (
                 self._find_request(tool_call.server, tool_call.method)
@@ -434,7 +434,7 @@ def _check_closed(answer: ToolResult, scope: Scope, tool: CatalogTool) -> ToolRe
         return answer
     if answer.code == codes.CONNECTION_CLOSED.name:
         return _closed_result(scope, tool)
-    return CLOSED if answer.code == codes.SCOPE_CLOSED.name else answer  # else it was answered before
+    return CLOSED if answer.code == codes.SCOPE_CLOSED.name else answer  # otherwise it had already ended
 
 
 def _closed_result(scope: Scope, tool: CatalogTool) -> ToolResult:

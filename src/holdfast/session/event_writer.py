@@ -139,7 +139,7 @@ class EventWriter:
         """
         if not self.is_broken():
             return
-        await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
+        await run_to_completion(self._recover())  # a cancelled caller must not leave the recovery half done
 
     async def _recover(self) -> None:
         async with self._recovery_lock:
@@ -171,7 +171,7 @@ class EventWriter:
             ]
             for event in queued:
                 await event.wait_durable()
-                del writes[0]  # those that are left are written later if a write fails
+                del writes[0]  # `writes` keeps those that the store must write later if this fails
         except HoldfastError:
             with suppress(HoldfastError):
                 await self.store.write(

@@ -21,7 +21,7 @@ class Mailbox:
     def __init__(self, record: Record) -> None:
         self._record = record
         self.may_have_messages = True
-        """Whether messages may wait to be delivered. False once all of them were."""
+        """Whether messages may wait to be delivered. False once all of them are delivered."""
 
     async def send(
         self, target: SessionId, text: str, *, title: str, origin: Origin = MAIN_AGENT_ORIGIN

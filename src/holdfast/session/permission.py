@@ -172,7 +172,7 @@ class PermissionPolicy:
     def _describe_no_answer(self, tool: CatalogTool, decision: AccessDecision, error: HoldfastError) -> str:
         """The message for a call that is refused because no door has answered: why it needs permission, and how to give it."""
         message = f"{tool.name} needs permission. {error.message}"
-        if "function" in error.details:  # the application has a function that answers; it must be corrected
+        if "function" in error.details:  # the application's function failed, and must be corrected
             return message
         if decision.rule is not None:  # the rule applies in every mode
             message = f"{message} {decision.reason}"

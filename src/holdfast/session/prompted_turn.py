@@ -30,7 +30,7 @@ class PromptedTurn(CoroutineWrapper[TurnResult]):
 
     @property
     def result(self) -> TurnResult:
-        """How the turn ended, after a loop over its events. Raise if there was no such loop to the end."""
+        """How the turn ended. Raise unless a loop over all of its events has ended."""
         if self._result is None:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
@@ -53,7 +53,7 @@ class PromptedTurn(CoroutineWrapper[TurnResult]):
                 )
                 if has_begun:
                     yield stored
-                # The result says which event is the last. This may also be the end of an earlier turn.
+                # The result says which event is the last. `stored` may also be the end of an earlier turn.
                 if turn.done() or _ends_turn(stored):
                     self._result = await turn
                     if stored.seq >= self._result.last_seq:

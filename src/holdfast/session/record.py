@@ -128,7 +128,7 @@ class Record:
         """Append events, normally in one commit, and wait until they are durable. If one fails, all later ones fail."""
         await self.recover()
         pending = [await self.append(event, on_append) for event, on_append in events]
-        await pending[-1].wait_durable()  # then the earlier ones are also durable
+        await pending[-1].wait_durable()  # the earlier ones are durable before it
 
     async def append(
         self, event: Event, on_append: OnAppend | None = None, *, origin: Origin = MAIN_AGENT_ORIGIN

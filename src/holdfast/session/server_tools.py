@@ -161,7 +161,7 @@ class ServerTools:
                 )
             self._last_logged = reason
         else:
-            if self.spec.is_lazy:  # the host logs the refusals of the others
+            if self.spec.is_lazy:  # the host logs the refusals of servers that are not lazy
                 extra = {"server": self.spec.name, "reason": reason}
                 log.warning("server refused: %s: %s", to_line(self.spec.name), to_line(reason), extra=extra)
             self.screened = None

@@ -326,7 +326,7 @@ class Servers:
                 tuple(server.spec for server in old.values()) == resolution.servers
                 and resolution.refusals == self._resolution.refusals
             )
-            # Stop listing the tools of the others, and start the new ones.
+            # Stop listing the tools of the servers that are not kept, and start the new servers.
             removed = [server for name, server in old.items() if name not in kept]
             for server in removed:
                 server.cancel()
@@ -517,7 +517,7 @@ class Servers:
         try:
             await self._stored.store(final=False)
         except HoldfastError as error:
-            # This is tried again when a server next lists its tools, and when the session is closed.
+            # They are stored when a server next lists its tools, or when the session is closed.
             log.warning("could not store the refused servers yet", extra={"reason": error.message})
 
     def _read_state(self) -> ServersResolved:

@@ -148,7 +148,7 @@ class Session(ServerAccess):
         """The callers that opened or joined the session."""
 
     def watch(self, on_event: Callable[[StoredEvent], object], *, after: int = 0) -> None:
-        """Pass every event after this number to a function, until the session is closed. `close` waits for the last event."""
+        """Pass every event after this number to a function, until the session is closed. `close` waits until the function has handled the last one."""
         events = self.subscribe(after)
 
         async def pass_on() -> None:
@@ -166,7 +166,7 @@ class Session(ServerAccess):
     async def __aenter__(self) -> Self:
         """Wait until the servers are available or refused. The end of the block closes the session.
 
-        If other callers joined it with `host.reopen`, the end of the last block closes it.
+        If other callers joined the session with `host.reopen`, the end of the last block closes it.
         """
         use = self.uses.begin_block()
         try:
@@ -241,7 +241,7 @@ class Session(ServerAccess):
     def prompt(self, prompt: str | Sequence[JsonObject]) -> PromptedTurn:
         """Let the agent answer a prompt (a text or ACP content blocks), after the prompts that are already waiting.
 
-        `await` it for the result, once the whole answer is stored. If the turn failed, the result has a `code`, and its
+        `await` the returned turn for its result, once the whole answer is stored. If the turn failed, the result has a `code`, and its
         `raise_for_error()` raises. Or iterate over the turn's events as they are stored: `async for event in session.prompt("…")`.
         """
         asked = Prompt(blocks=parse_prompt(prompt), message_id=new_message_id())

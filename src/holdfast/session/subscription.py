@@ -41,7 +41,7 @@ class EventFeed:
         self._store = store
         self._max_events = max_events
         self._max_bytes = max_bytes
-        # Created for the first subscription: an empty deque takes 700 bytes, and there may be hundreds of sessions.
+        # Created for the first subscription, because even an empty deque takes memory, and there may be hundreds of sessions.
         self._recent: deque[StoredEvent] | None = None
         self._sizes: deque[int] | None = None
         self._bytes = 0

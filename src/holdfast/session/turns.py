@@ -34,7 +34,9 @@ MAX_WAITING_PROMPTS = 16
 """How many prompts of one sender may wait."""
 MAX_WAITING_IN_ALL = 64  # prompts of all senders together
 _current: ContextVar["Turns | None"] = ContextVar("holdfast_turns", default=None)
-INTERNAL_ERROR_REPLY = "Internal error in Holdfast; see its log. You can continue this session."
+INTERNAL_ERROR_REPLY = (
+    "An unexpected error ended this turn; Holdfast's log has the traceback. You can continue this session."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ class Turns:
         except asyncio.CancelledError:
             pending.cancel()
             is_waiting = self._lock.locked() and not pending.is_running
-            if not is_waiting:  # if it waits, it is stored as cancelled when the turns before it have ended
+            if not is_waiting:  # a waiting prompt is stored as cancelled when the turns before it have ended
                 await run_to_completion(wait_done(task))
             raise
 

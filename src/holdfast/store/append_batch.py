@@ -1,4 +1,4 @@
-"""Append the queued events of one commit in one transaction, then pass the new ones to the feed."""
+"""Appends the queued events of one commit in one transaction, then passes the new ones to the feed."""
 
 from collections.abc import Sequence
 from itertools import groupby

@@ -74,12 +74,12 @@ def check_epoch(hold: Hold, current: int | None) -> None:
 
 def session_held(lease: Lease) -> HoldfastError:
     """The error that names the live owner of a session."""
-    held_by = str(lease.owner)
+    where = str(lease.owner)
     if lease.owner == this_process():
-        held_by = "another host of this application: use that host, or close the session there"
+        where = "another host of this application: use that host, or close the session there"
     return HoldfastError(
         codes.SESSION_HELD,
-        f"The session {lease.session_id} is held by {held_by}.",
+        f"The session {lease.session_id} is open in {where}.",
         session_id=lease.session_id,
         pid=lease.owner.pid,
         machine=lease.owner.machine.partition("/")[0],

@@ -125,7 +125,7 @@ class PendingEvent:
             appender.commit_now()
             if self._appended is not None or self.error is not None:
                 return None
-        # Each caller has its own future, so that the cancellation of one does not affect the others. It is made before the commit
+        # Each caller has its own future, so that the cancellation of one does not affect the others. The future is made before the commit
         # begins: the writer thread needs the GIL, so any further work of this thread would delay the commit.
         waiter: asyncio.Future[None] = appender.loop.create_future()
         if self._waiters is None:

@@ -69,7 +69,7 @@ class SessionChange:
     roots: tuple[str, ...] | None = None
 
 
-# A struct, because a dataclass takes six times as long to create. It is never in a reference cycle, so gc=False.
+# A struct, because a dataclass takes longer to create. An event is never in a reference cycle, so gc=False.
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event of a session, with its number, its time in microseconds since 1970, and its origin."""
 

@@ -38,7 +38,7 @@ async def calls_of(session: Session, name: str = "") -> list[tuple[ToolCalled, T
 async def assert_called(
     session: Session, name: str, arguments: Mapping[str, Any] | None = None, *, times: int | None = None
 ) -> None:
-    """Fail unless the session called the tool `name`, a `server.tool`.
+    """Fail unless the session called the tool `name` (`server.tool`).
 
     With `arguments`, only calls with exactly these arguments count, compared as they are stored: with secrets masked. With `times`, there
     must be exactly that many. A call that was refused or failed also counts.
@@ -56,7 +56,7 @@ async def assert_called(
 
 
 async def assert_not_called(session: Session, name: str) -> None:
-    """Fail if the session called the tool `name`, a `server.tool`. A call that was refused or failed also counts."""
+    """Fail if the session called the tool `name` (`server.tool`). A call that was refused or failed also counts."""
     _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]
     if made:

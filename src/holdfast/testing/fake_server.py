@@ -49,8 +49,8 @@ class _FakeTool:
 class FakeServer:
     """A server for tests: `FakeServer({"search": {"hits": 3}})`. Pass it to `host_of` or to `Host(servers=…)`.
 
-    An answer that is a string becomes a text block. Any other value becomes JSON, as text and as structured content. In the structured
-    content, a value that is not an object is the member `result` of one.
+    An answer that is a string becomes a text block. Any other value becomes JSON, as text and as structured content, where a value
+    that is not an object is wrapped: `{"result": value}`.
     """
 
     def __init__(self, tools: Mapping[str, FakeAnswer] | None = None, *, name: str = "fake") -> None:

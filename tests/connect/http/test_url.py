@@ -75,7 +75,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: ascii(text)[:40])
 def test_address_that_other_programs_may_parse_differently_is_refused(text: str):
-    with pytest.raises(HoldfastError, match="is not an http or https address"):
+    with pytest.raises(HoldfastError, match="cannot be used as an http or https address"):
         parse_url(text)
 
 

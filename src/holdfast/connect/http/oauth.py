@@ -203,7 +203,7 @@ class OAuthCredentials:
         """Send the requests that the SDK yields until it has a token. Return the header with that token.
 
         When the SDK has a token, it yields `request`, which is not sent: only its header is needed. With `response_401`, the
-        SDK gets this as the response to `request` if it has no other token, so that it begins a login.
+        SDK gets that response to `request` if it has no other token, so that it begins a login.
         """
         request = httpx2.Request("POST", self._provider.context.server_url)
         flow = self._provider.async_auth_flow(request)
@@ -283,15 +283,17 @@ def _redirect_request(
     return httpx2.Request(request.method, str(target), headers=headers, content=body)
 
 
-def login_needed_error(name: str, how: str) -> HoldfastError:
+def login_needed_error(name: str, how_to_log_in: str) -> HoldfastError:
     """The error for a server that requires a login, if none is saved."""
-    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} requires a login. {how}")
+    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} requires a login. {how_to_log_in}")
 
 
-def login_refused_error(name: str, how: str, why: str = "") -> HoldfastError:
+def login_refused_error(name: str, how_to_log_in: str, why: str = "") -> HoldfastError:
     """The error for a saved login that was refused, or could not be refreshed."""
     reason = f": {start_of_server_text(why).rstrip('.')}" if why else ""
-    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} did not accept the saved login{reason}. {how}")
+    return HoldfastError(
+        codes.LOGIN_NEEDED, f"{name!r} did not accept the saved login{reason}. {how_to_log_in}"
+    )
 
 
 def _login_failed_error(name: str, why: str) -> HoldfastError:

@@ -17,7 +17,7 @@ from holdfast.wire.strict_json import make_decoder
 CANCELLED = "notifications/cancelled"
 VERSION_HEADER = "MCP-Protocol-Version"
 _NAME_FIELDS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-# Visible ASCII characters, with spaces between them, but not a text that looks encoded.
+# Visible ASCII characters, with spaces between them, but not a text that looks encoded (`=?base64?…?=`).
 _PLAIN_TEXT = re.compile(r"(?!=\?base64\?.*\?=$)([!-~]([ -~]*[!-~])?)?")
 
 

@@ -280,7 +280,7 @@ def _tls_reason(error: ssl.SSLError) -> str:
 def _tls_context() -> ssl.SSLContext:
     """A context with the system's certificate authorities, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 
-    All pools share it, because it takes 900 kB and 40 ms to make one.
+    All pools share it, because making one is slow and takes much memory.
     """
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file or folder:

@@ -8,7 +8,7 @@ from time import monotonic
 
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_messages
-from holdfast.connect.http.in_flight import InFlight
+from holdfast.connect.http.link_tasks import LinkTasks
 from holdfast.connect.http.outgoing_message import VERSION_HEADER
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -25,14 +25,14 @@ MAX_RESUMES = 2
 
 
 @dataclass(slots=True)
-class SessionHeaders:
+class McpSessionHeaders:
     """The MCP session's id and the protocol version that the server chose in the handshake. Both are empty in the modern era."""
 
     session_id: str = ""
     version: str = ""
 
     def headers(self, position: StreamPosition | None = None) -> dict[str, str]:
-        """The headers of each request. With a position, they ask the server to resume the stream there."""
+        """The headers of each request. With a position, they ask the server to resume the stream after it."""
         headers = {"accept": EVENT_STREAM}
         if self.session_id:
             headers[SESSION_ID_HEADER] = self.session_id
@@ -62,7 +62,7 @@ class ResumePauses:
 
 
 async def read_server_stream(
-    peer: Peer, endpoint: Endpoint, session: SessionHeaders, in_flight: InFlight, limits: Limits
+    peer: Peer, endpoint: Endpoint, mcp_session: McpSessionHeaders, link_tasks: LinkTasks, limits: Limits
 ) -> None:
     """Read the stream, and request it again when it ends, if the server has one.
 
@@ -72,7 +72,7 @@ async def read_server_stream(
     pauses = ResumePauses()
     while True:
         try:
-            async with endpoint.request("GET", headers=session.headers(position)) as response:
+            async with endpoint.request("GET", headers=mcp_session.headers(position)) as response:
                 if response.status == 404:
                     raise HoldfastError(
                         codes.CONNECTION_CLOSED,
@@ -81,8 +81,8 @@ async def read_server_stream(
                 if not response.is_success or response.media_type != EVENT_STREAM:
                     return
                 failures = 0
-                async for message in read_messages(response, position, limits, in_flight.throttle):
-                    await in_flight.wait_for_capacity(message)
+                async for message in read_messages(response, position, limits, link_tasks.throttle):
+                    await link_tasks.wait_for_capacity(message)
                     peer.message_received(message)
         except HoldfastError as error:
             if error.code is not codes.CONNECTION_CLOSED:
@@ -92,6 +92,6 @@ async def read_server_stream(
                 return
             failures += 1
             if failures > MAX_RESUMES:
-                in_flight.fail(error)
+                link_tasks.fail(error)
                 return
         await asyncio.sleep(pauses.next(position))

@@ -8,7 +8,7 @@ from yarl import URL
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_events, read_message
-from holdfast.connect.http.in_flight import InFlight
+from holdfast.connect.http.link_tasks import LinkTasks
 from holdfast.connect.http.outgoing_message import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.masking.urls import secrets_in_urls
@@ -28,17 +28,17 @@ class SseTransport:
         self._peer = peer
         self._endpoint = endpoint
         self._options = options
-        self._in_flight = InFlight(peer, options.limits)
+        self._link_tasks = LinkTasks(peer, options.limits)
         self._posts = asyncio.Semaphore(_MAX_POSTS)
         self._post_url: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
 
     @property
     def failure(self) -> HoldfastError | None:
-        return self._in_flight.failure
+        return self._link_tasks.failure
 
     async def open(self) -> None:
         """Open the stream and wait for the address to send messages to."""
-        reading = self._in_flight.start(self._read_stream())
+        reading = self._link_tasks.start(self._read_stream())
         done, _ = await asyncio.wait(
             [self._post_url, reading],
             timeout=self._options.connect_seconds,
@@ -57,10 +57,10 @@ class SseTransport:
     # Called by the peer
 
     def write(self, data: bytes) -> None:
-        self._in_flight.start(self._post(parse_outgoing(data, ParamHeaders())))
+        self._link_tasks.start(self._post(parse_outgoing(data, ParamHeaders())))
 
     def pause_reading(self) -> None:
-        """Do nothing, because `_read_stream` waits for capacity before each message."""
+        """Do nothing, because `_read_stream` waits for capacity before it delivers a request."""
 
     def resume_reading(self) -> None:
         """Do nothing. See `pause_reading`."""
@@ -69,7 +69,7 @@ class SseTransport:
         return False  # asked only while reading is paused, which never happens here
 
     async def close(self) -> None:
-        await self._in_flight.close()
+        await self._link_tasks.close()
 
     async def _read_stream(self) -> None:
         """Read the server's messages until the stream ends. Then fail the link."""
@@ -80,16 +80,16 @@ class SseTransport:
                     raise self._endpoint.status_error(response)
                 if response.media_type != EVENT_STREAM:
                     raise HoldfastError(codes.BAD_ANSWER, f"{url} did not answer with an event stream.")
-                async for event in read_events(response, StreamPosition(), limits, self._in_flight.throttle):
+                async for event in read_events(response, StreamPosition(), limits, self._link_tasks.throttle):
                     if event.name == "endpoint":
                         self._set_post_url(event.data.decode("utf-8", "replace"))
                     elif event.name == "message":
-                        message = await read_message(event.data, limits, self._in_flight.throttle)
-                        await self._in_flight.wait_for_capacity(message)
+                        message = await read_message(event.data, limits, self._link_tasks.throttle)
+                        await self._link_tasks.wait_for_capacity(message)
                         self._peer.message_received(message)
             raise HoldfastError(codes.CONNECTION_CLOSED, f"{url} ended its stream.")
         except HoldfastError as error:
-            self._in_flight.fail(error)
+            self._link_tasks.fail(error)
 
     def _set_post_url(self, reference: str) -> None:
         url = self._endpoint.join(reference)
@@ -104,7 +104,7 @@ class SseTransport:
             self._post_url.set_result(url)
 
     async def _post(self, message: OutgoingMessage) -> None:
-        """Send one message. If this fails, the caller of a request gets the error."""
+        """Send one message. If a request cannot be sent, its caller gets the error."""
         try:
             headers = {"content-type": "application/json", **message.headers}
             async with (
@@ -134,4 +134,4 @@ class SseTransport:
                 "message not delivered", extra={"url": self._endpoint.display_url, "reason": error.message}
             )
         if error.code is codes.CONNECTION_CLOSED:
-            self._in_flight.fail(error)
+            self._link_tasks.fail(error)

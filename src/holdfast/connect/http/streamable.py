@@ -10,15 +10,15 @@ import msgspec
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_body, read_messages
-from holdfast.connect.http.in_flight import InFlight
+from holdfast.connect.http.link_tasks import LinkTasks
 from holdfast.connect.http.outgoing_message import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse
 from holdfast.connect.http.server_stream import (
     MAX_RESUMES,
     SESSION_ID_HEADER,
+    McpSessionHeaders,
     ResumePauses,
-    SessionHeaders,
     read_server_stream,
 )
 from holdfast.connect.server_messages import subscribe_to_changes, wanted_changes
@@ -49,14 +49,14 @@ class HttpTransport:
         self._options = options
         self._param_headers = ParamHeaders()
         self._requests: dict[Id, tuple[OutgoingMessage, asyncio.Task[None]]] = {}
-        self._in_flight = InFlight(peer, options.limits)
+        self._link_tasks = LinkTasks(peer, options.limits)
         self._one_way = asyncio.Semaphore(_MAX_ONE_WAY)
         self._initialized_post: asyncio.Task[None] | None = None
-        self._mcp_session = SessionHeaders()
+        self._mcp_session = McpSessionHeaders()
 
     @property
     def failure(self) -> HoldfastError | None:
-        return self._in_flight.failure
+        return self._link_tasks.failure
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
         """Set the tools, whose schemas say which arguments are repeated in headers."""
@@ -72,18 +72,18 @@ class HttpTransport:
             if task is not None:
                 task.cancel()
             if request is None or request.is_modern:
-                return  # it is answered already, or the server sees the cancellation by the closed connection
+                return  # the request is answered already, or the closed connection tells the server
         if message.is_request:
             assert message.id is not None
-            task = self._in_flight.start(self._send_request(message))
+            task = self._link_tasks.start(self._send_request(message))
             self._requests[message.id] = (message, task)
         else:
-            task = self._in_flight.start(self._send_one_way(message))
+            task = self._link_tasks.start(self._send_one_way(message))
             if message.method == "notifications/initialized":
                 self._initialized_post = task
 
     def pause_reading(self) -> None:
-        """Do nothing, because each stream waits for capacity before each message."""
+        """Do nothing, because each stream waits for capacity before it delivers a request."""
 
     def resume_reading(self) -> None:
         """Do nothing. See `pause_reading`."""
@@ -93,8 +93,8 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Cancel all requests in flight, and end the server's own MCP session."""
-        await self._in_flight.close()
-        if self._mcp_session.session_id and self._in_flight.failure is None:
+        await self._link_tasks.close()
+        if self._mcp_session.session_id and self._link_tasks.failure is None:
             try:
                 async with (
                     asyncio.timeout(self._options.end_seconds),
@@ -107,9 +107,9 @@ class HttpTransport:
     def listen(self, client: Client, server_requests: ServerRequests) -> None:
         """Start to read the messages that the server sends on its own."""
         if wanted := wanted_changes(client, server_requests):
-            self._in_flight.start(subscribe_to_changes(client, server_requests, wanted))
+            self._link_tasks.start(subscribe_to_changes(client, server_requests, wanted))
         elif self._mcp_session.session_id:
-            self._in_flight.start(self._read_server_stream())
+            self._link_tasks.start(self._read_server_stream())
 
     # Requests
 
@@ -122,7 +122,7 @@ class HttpTransport:
         except HoldfastError as error:
             self._peer.request_failed(request.id, error)
             if error.code is codes.CONNECTION_CLOSED:
-                self._in_flight.fail(error)
+                self._link_tasks.fail(error)
         finally:
             self._requests.pop(request.id, None)
 
@@ -157,7 +157,7 @@ class HttpTransport:
 
     async def _read_body(self, response: HttpResponse) -> Message:
         limits = self._options.limits
-        return await read_body(response, limits, self._in_flight.throttle)
+        return await read_body(response, limits, self._link_tasks.throttle)
 
     async def _read_error(self, request: OutgoingMessage, response: HttpResponse) -> ErrorResponse:
         """The error in the body of an unsuccessful response. If it has none, raise the error for its status."""
@@ -199,9 +199,9 @@ class HttpTransport:
         try:
             async with asyncio.timeout(None) as deadline:
                 async for message in read_messages(
-                    response, position, self._options.limits, self._in_flight.throttle
+                    response, position, self._options.limits, self._link_tasks.throttle
                 ):
-                    await self._in_flight.wait_for_capacity(message)
+                    await self._link_tasks.wait_for_capacity(message)
                     self._deliver(request, message)
                     if _answers(message, request.id):
                         answered = True
@@ -238,7 +238,7 @@ class HttpTransport:
     async def _read_server_stream(self) -> None:
         await self._wait_for_initialized()
         await read_server_stream(
-            self._peer, self._endpoint, self._mcp_session, self._in_flight, self._options.limits
+            self._peer, self._endpoint, self._mcp_session, self._link_tasks, self._options.limits
         )
 
     async def _wait_for_initialized(self) -> None:

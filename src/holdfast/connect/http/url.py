@@ -23,7 +23,7 @@ def parse_url(text: str) -> URL:
         _check_url(url, authority)
     except (ValueError, IndexError) as error:  # yarl raises IndexError for some misplaced brackets
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{text[:100]!r} is not an http or https address: {error}."
+            codes.BAD_ARGUMENT, f"{text[:100]!r} cannot be used as an http or https address: {error}."
         ) from None
     return url
 

@@ -138,7 +138,7 @@ def _damaged_events(db: Database) -> Iterator[str]:
         except HoldfastError as error:
             yield f"Event {seq} of {session_id}: {error}"
         else:
-            # A newer version may have written it, but every version writes JSON.
+            # A newer version may have written the event, but every version writes JSON.
             if isinstance(event, UnknownEvent) and not is_json_object(body):
                 yield f"Event {seq} of {session_id}: An event of the unknown kind {str(kind)[:80]!r} is damaged."
 

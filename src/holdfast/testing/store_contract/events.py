@@ -221,9 +221,9 @@ class EventTests:
 
             await store.append(hold, Titled(title="Tulips"), origin=origin)
             await store.write(lambda tx: tx.append_many(hold, pieces, origin))
-            async with store.appender(hold) as stream:
-                await stream.append(Thought(message_id="msg_2", text="mine"))
-                await stream.append(Thought(message_id="msg_3", text="theirs"), origin=origin)
+            async with store.appender(hold) as appender:
+                await appender.append(Thought(message_id="msg_2", text="mine"))
+                await appender.append(Thought(message_id="msg_3", text="theirs"), origin=origin)
             events = [stored async for stored in store.events(hold.session_id)]
 
             assert [(stored.agent, stored.parent_call, stored.cause) for stored in events] == [
@@ -233,7 +233,7 @@ class EventTests:
             ]
             assert [stored.origin == origin for stored in events] == [True, True, True, False, True]
 
-    async def test_events_of_another_agent_do_not_change_the_session(self, open_store: OpenStore) -> None:
+    async def test_events_of_a_sub_agent_do_not_change_the_session(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             hold = await hold_session(store, title="Roses")
             await store.append(hold, make_prompt("mine", "turn_1"))

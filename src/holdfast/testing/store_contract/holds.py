@@ -21,16 +21,16 @@ ELSEWHERE = replace(this_process(), machine="elsewhere")
 """A process on another machine, so it cannot be checked whether it is alive."""
 
 
-async def _stream(store: Store, hold: Hold) -> None:
-    async with store.appender(hold) as stream:
+async def _append_in_batches(store: Store, hold: Hold) -> None:
+    async with store.appender(hold) as appender:
         for number in range(3):
-            await stream.append(Titled(title=str(number)))
+            await appender.append(Titled(title=str(number)))
 
 
 WRITES: dict[str, Callable[[Store, Hold], Awaitable[object]]] = {
     "append": lambda store, hold: store.append(hold, Titled(title="late")),
     "append_many": lambda store, hold: store.write(lambda tx: tx.append_many(hold, [Titled(title="late")])),
-    "stream": _stream,
+    "appender": _append_in_batches,
     "change": lambda store, hold: store.write(lambda tx: tx.change(hold, SessionChange(title="late"))),
     "delete": lambda store, hold: store.write(lambda tx: tx.delete(hold)),
     "delete_part": lambda store, hold: store.write(lambda tx: tx.delete_part(hold)),
@@ -57,7 +57,7 @@ class HoldTests:
 
             await first.append(hold, Titled(title="still mine"))
 
-    async def test_released_session_can_be_acquired_by_another_host(self, open_store: OpenStore) -> None:
+    async def test_released_session_can_be_acquired_by_another_store(self, open_store: OpenStore) -> None:
         async with open_store() as first, open_store() as second:
             hold = await hold_session(first)
 

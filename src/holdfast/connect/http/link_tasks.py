@@ -14,8 +14,8 @@ from holdfast.wire.peer import Peer
 log = logging.getLogger(__name__)
 
 
-class InFlight:
-    """Starts the tasks of a link, and cancels them when it is closed. If a task crashes, the link fails."""
+class LinkTasks:
+    """Starts the tasks of a link, and cancels them when the link is closed. If a task crashes, the link fails."""
 
     def __init__(self, peer: Peer, limits: Limits) -> None:
         self._peer = peer
