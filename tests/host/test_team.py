@@ -105,6 +105,31 @@ async def test_a_created_session_inherits_workspace_and_trust_and_gets_the_first
     assert [(one["title"], one["is_child"]) for one in listed] == [("Weeds", True)]
 
 
+async def test_events_of_a_turn_name_the_message_that_started_it(tmp_path: Path):
+    async def use_a_tool(blocks: Sequence[JsonObject], turn: TurnContext) -> None:
+        await turn.call("files.list", {})
+        await turn.reply("done")
+
+    async with open_host(tmp_path, Scripted(use_a_tool)) as host:
+        parent = await open_in(host, tmp_path / "garden")
+        created = await parent.call("team.create_session", {"title": "Weeds", "initial_message": "Go."})
+        child = host.find_live(created.data["session_id"])
+        assert child is not None
+        await wait_received(child, 1)
+        await child.prompt("And now?")
+        events = [stored async for stored in host.store.events(child.context.session_id)]
+
+    (message,) = [stored.event for stored in events if isinstance(stored.event, MessageReceived)]
+    turns = {"message": message.message_id, "prompt": ""}
+    found = {
+        name: {type(stored.event).__name__ for stored in events if stored.cause == cause}
+        for name, cause in turns.items()
+    }
+    in_a_turn = {"ToolCalled", "ToolStarted", "ToolEnded", "Replied", "TurnEnded"}
+    assert found["message"] == in_a_turn
+    assert found["prompt"] >= {*in_a_turn, "Prompted", "MessageReceived"}
+
+
 @pytest.mark.promise("TEAM-02")
 async def test_creation_is_limited_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     arguments = {"title": "x", "initial_message": "x"}

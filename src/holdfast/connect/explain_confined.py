@@ -167,7 +167,11 @@ def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
         case Source.CLIENT:
             return 'a server that a client brings gets no more than the session\'s folders. Configure it in your own list of servers, with "confined": true.'
         case _:
-            return f'to allow that, add "{key}": {json.dumps([*values])} to its entry in {spec.origin or "its configuration"}.'
+            assert isinstance(spec.transport, Stdio)
+            granted: tuple[str, ...] = getattr(spec.transport, key)
+            line = f'"{key}": {json.dumps([*dict.fromkeys((*granted, *values))])}'
+            change = f"set {line} in" if granted else f"add {line} to"
+            return f"to allow that, {change} its entry in {spec.origin or 'its configuration'}."
 
 
 def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]) -> Iterator[str]:

@@ -226,14 +226,14 @@ class UnknownEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Which agent of a session an event belongs to, which call that agent works for, and what caused the event."""
+    """Which agent of a session an event belongs to, which call that agent works for, and which message started the turn."""
 
     agent: str = ""
     """The id of the sub-agent that the event is about; empty for the main agent."""
     parent_call: str = ""
     """The id of the call that the sub-agent works for; empty for the main agent."""
     cause: str = ""
-    """The id of what caused the event, such as a message of another session; empty if the turn itself did."""
+    """The id of the message of another session that started the turn; empty if a prompt did, and for sub-agents."""
 
 
 MAIN_AGENT_ORIGIN = Origin()

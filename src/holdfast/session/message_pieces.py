@@ -17,6 +17,8 @@ class MessagePieces:
         self._mask = mask
         self._maskers = {"": MessageMasker(mask)}
         """By the id of the agent; the session's own agent has the id ""."""
+        self._origins = {"": MAIN_AGENT_ORIGIN}
+        """The origin of the last piece of each of these agents."""
 
     def set_mask(self, mask: Mask) -> None:
         self._mask = mask
@@ -28,6 +30,7 @@ class MessagePieces:
         self._writer.check_open()
         self._writer.check_quota()
         masker = self._maskers.get(origin.agent)
+        self._origins[origin.agent] = origin
         if masker is None:
             masker = self._maskers[origin.agent] = MessageMasker(self._mask)
         for shown in masker.feed(event):
@@ -50,13 +53,13 @@ class MessagePieces:
         """Append the last text of a sub-agent that has ended."""
         if origin.agent and origin.agent in self._maskers:
             await self._append_pending(origin)
-            del self._maskers[origin.agent]
+            del self._maskers[origin.agent], self._origins[origin.agent]
 
     def flush(self) -> Iterator[EventWrite]:
         """The delayed text of all messages."""
         for agent, masker in self._maskers.items():
             for event in masker.flush():
-                yield EventWrite(event, None, Origin(agent=agent))
+                yield EventWrite(event, None, self._origins[agent])
 
     async def _append_pending(self, origin: Origin) -> None:
         for event in self._maskers[origin.agent].flush():

@@ -13,7 +13,7 @@ from holdfast.agent.agent import Agent
 from holdfast.connect.scope import Scope, enter_scope
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Prompted, Replied, StopReason, Titled, TurnEnded
+from holdfast.model.event import Origin, Prompted, Replied, StopReason, Titled, TurnEnded
 from holdfast.model.ids import new_message_id, new_turn_id
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import STORED_LIMIT
@@ -213,6 +213,7 @@ class Turns:
                 if not received:  # an earlier turn got them
                     return TurnResult(reason=StopReason.END_TURN, last_seq=record.events.last)
                 context.sender = received[0].sender
+                context.origin = Origin(cause=received[0].message_id)
                 prompt = replace(prompt, blocks=message_blocks(received))
             else:
                 await record.append(
@@ -229,7 +230,7 @@ class Turns:
             failure = None if reason is StopReason.CANCELLED else context.failure
             code = "" if failure is None else failure.code.name
             ended = TurnEnded(turn_id=turn_id, reason=reason, usage=context.usage, code=code)
-            last_seq = await run_to_completion(self._end(ended))
+            last_seq = await run_to_completion(self._end(ended, context.origin))
         text = record.mask.mask_known(context.last_message)
         if failure is None:
             return TurnResult(reason=reason, last_seq=last_seq, text=text)
@@ -268,18 +269,18 @@ class Turns:
             context.report_failure(error)
             if error.code is codes.RESULT_NOT_STORED:
                 raise  # a reply cannot be stored either, and its error would hide that the call was made
-            await record.append(
-                Replied(message_id=new_message_id(), text=record.mask.mask_all(error.message))
-            )
+            failed = Replied(message_id=new_message_id(), text=record.mask.mask_all(error.message))
+            await record.append(failed, origin=context.origin)
         except Exception as error:
             log.exception("turn crashed")
             crashed = f"The agent raised {type(error).__name__}. The log has the traceback."
             context.report_failure(HoldfastError(codes.INTERNAL_ERROR, crashed))
-            await record.append(Replied(message_id=new_message_id(), text=INTERNAL_ERROR_REPLY))
+            crashed_reply = Replied(message_id=new_message_id(), text=INTERNAL_ERROR_REPLY)
+            await record.append(crashed_reply, origin=context.origin)
         return StopReason.END_TURN
 
-    async def _end(self, ended: TurnEnded) -> int:
-        return await (await self._record.append(ended)).wait_durable()
+    async def _end(self, ended: TurnEnded, origin: Origin) -> int:
+        return await (await self._record.append(ended, origin=origin)).wait_durable()
 
 
 class _PendingPrompt:

@@ -86,7 +86,7 @@ def _started_calls(tx: ReadTx, session_id: SessionId, open_calls: tuple[StoredEv
     The calls of sub-agents always count, because the `ToolStarted` of a sub-agent with a session of its own is stored only in that session.
     """
     called = {stored.event.call_id: stored for stored in open_calls if isinstance(stored.event, ToolCalled)}
-    started = {call_id for call_id, stored in called.items() if stored.origin != MAIN_AGENT_ORIGIN}
+    started = {call_id for call_id, stored in called.items() if stored.origin.agent}
     after = min((stored.seq for stored in called.values()), default=0)
     while len(started) < len(called) and (page := tx.events(session_id, after, _PAGE)):
         started |= {stored.event.call_id for stored in page if isinstance(stored.event, ToolStarted)}

@@ -110,7 +110,7 @@ CREATE INDEX audit_of_session ON audit (json_extract(body, '$.session_id'), seq)
 -- version 2
 
 -- agent: the id of the sub-agent that the event is about; '' for the main agent.
--- parent_call: the id of the call that this sub-agent works for, or ''. cause: the id of what caused the event, or ''.
+-- parent_call: the id of the call that this sub-agent works for, or ''. cause: the id of the message that started the turn, or ''.
 ALTER TABLE events ADD COLUMN agent TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN parent_call TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN cause TEXT NOT NULL DEFAULT '';
