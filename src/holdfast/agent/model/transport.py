@@ -129,7 +129,6 @@ class CustomEndpointTransport(httpx2.AsyncBaseTransport):
         self._headers = headers
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request."""
         kept = {name: value for name, value in request.headers.items() if name.lower() in _FORMAT_HEADERS}
         request.headers = httpx2.Headers({**kept, "user-agent": "holdfast", **self._headers})
         return await self._transport.handle_async_request(request)
