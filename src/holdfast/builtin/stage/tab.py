@@ -74,10 +74,10 @@ class Tab:
         """The DevTools protocol's id of the load that brought the current page."""
         self.is_loading = False
         self.is_waiting = False
-        """Whether the tab waits for the server of its next page. Until it answers, the old page gets no commands."""
+        """Whether the tab waits for the server of its next page. Until the server answers, the old page gets no commands."""
         self.asked_for_program: float | None = None
-        """When the page asked to open another program. Nobody sees the browser's question, and the page gets no mouse events until it
-        is closed."""
+        """When the page asked to open another program. Nobody sees the browser's question, and the page gets no mouse events until the
+        question is closed."""
         self.dragged: dict[str, Any] | None = None
         """The data of a drag that has begun."""
         self.is_attached = False
@@ -155,7 +155,7 @@ class Tab:
         self.check()
         document = self.find_document(wanted)
         if document is None:
-            raise ToolError(STALE_REF, "The frame has gone.")
+            raise ToolError(STALE_REF, "The frame is gone.")
         return document
 
     @property

@@ -76,7 +76,7 @@ async def find_endpoint(address: str) -> str:
     except ValueError:
         port = None
     if url.scheme not in ("http", "ws") or url.hostname not in LOOPBACK or port is None:
-        raise NotAnEndpointError("it is not an address on this machine, such as 127.0.0.1:9222")
+        raise NotAnEndpointError("it must be an address on this machine, such as 127.0.0.1:9222")
     if url.scheme == "ws" and url.path not in ("", "/"):
         return address
     return await _THREADS.run(_read_endpoint, url.hostname, port)
