@@ -470,8 +470,8 @@ async def _explain_server(turn: TurnContext, server: str) -> str:
         )
     known = server in (*status.available, *status.starting)
     if not known and await turn.was_added_later(server):
-        since = "approved or corrected" if lines else "added"
-        lines.append(f"{server} was {since} after this session began. To use it, open a new session.")
+        change = "approved or corrected" if lines else "added"
+        lines.append(f"{server} was {change} after this session began. To use it, open a new session.")
     if not lines:
         suggestion = suggest_name(server, dict(_server_states(turn)))
         unknown = f"There is no server {server[:80]!r} here.{suggestion} /servers lists the servers."

@@ -8,7 +8,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 
-_MAX_WHOLE_CHARS = 16 * 1024  # of the old and the new text together, if the diff is to contain both texts whole
+# Up to this size of the old and the new text together, the diff contains both texts whole.
+_MAX_WHOLE_CHARS = 16 * 1024
 _MAX_DIFF_CHARS = 256 * 1024
 _MAX_COMPARED_CHARS = 256 * 1024  # in longer texts, the cause of a failed search is not looked for
 _CONTEXT_LINES = 3

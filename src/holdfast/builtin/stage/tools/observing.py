@@ -235,7 +235,9 @@ def _find_download(stage: Stage, number: int) -> tuple[Download, BrowserProcess]
     download = stage.downloads.get(number)
     if download is None:
         raise ToolError(
-            NO_ELEMENT, f"There is no download {number}.", hint="To list the downloads, call downloads without arguments."
+            NO_ELEMENT,
+            f"There is no download {number}.",
+            hint="To list the downloads, call downloads without arguments.",
         )
     if download.state == "canceled":
         why = f" ({download.reason})" if download.reason else ""
@@ -243,7 +245,7 @@ def _find_download(stage: Stage, number: int) -> tuple[Download, BrowserProcess]
         hint = f"Start the download again in the page.{more}"
         raise ToolError(NO_ELEMENT, f"Download {number} was cancelled{why}.", hint=hint)
     if download.state != "completed":
-        done = f"{download.received} of {download.total or 'unknown'} bytes"
+        done = f"{download.received} bytes{f' of {download.total}' if download.total else ''}"
         raise ToolError(NOT_YET, f"Download {number} is not complete: {done}.", hint="Try again later.")
     return download, stage.browser.process
 
