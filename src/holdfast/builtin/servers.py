@@ -195,7 +195,7 @@ def in_process_services(deps: BuiltinDeps) -> Mapping[str, MakeService]:
     """Return the functions that make the servers which run in the host's process, by name."""
     settings = deps.settings
 
-    # The tools are imported when a session needs them, because importing them takes long.
+    # The tools are imported when a session needs them, so that they do not delay the start of a command.
     def make_files(context: SessionContext, door: Door | None) -> Service:
         from holdfast.builtin.files.file_locks import FileLocks
         from holdfast.builtin.files.tools import files_service

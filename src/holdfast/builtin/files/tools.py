@@ -1,6 +1,6 @@
 """The file tools: read, write, edit, list and find. They access only the session's folders.
 
-In a direct session with an editor, they read and write files through the editor: see `editor_files`.
+In a direct session, they read and write files through the editor, if it offers that: see `editor_files`.
 """
 
 import asyncio

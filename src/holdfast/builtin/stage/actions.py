@@ -334,7 +334,7 @@ def _check_press(tab: Tab, target: ActionTarget, press: Press) -> None:
         raise _covered_error(tab, target.ref_number, press.cover)
     if press.outcome == "missed" and tab.asked_for_program is not None:
         message = (
-            "The page asked to open another program, so it gets no more clicks. Load it again: goto reload."
+            "The page asked to open another program, so it gets no more clicks. To load it again, call goto with reload."
         )
         raise ToolError(NO_EFFECT, message)
     if press.outcome == "missed":
