@@ -198,7 +198,6 @@ async def _log_hint(turn: TurnContext, tool: str) -> str:
 async def _run_in_thread_if_large(
     turn: TurnContext, function: Callable[..., str], *args: Any, is_large: bool
 ) -> str:
-    """Call the function, in a thread if `is_large`."""
     if not is_large:
         return function(*args)
     return await PARSE_THREADS.run(function, *args, owner=f"turn {id(turn)}")

@@ -30,7 +30,6 @@ class BlockVar(Generic[T]):
         return None if block is None else block.value
 
     def use(self, value: T) -> "_Block[T]":
-        """Set the value for one block."""
         return _Block(self._var, value)
 
 

@@ -168,7 +168,6 @@ class ServerSpec:
     """The values of secret variables that its entry refers to; they are masked."""
 
     def allows_tool(self, tool: str) -> bool:
-        """Whether the session may use this tool of the server."""
         return self.tools.allows(tool) and all(
             any(pattern.matches(self.name, tool) for pattern in group) for group in self.tool_patterns
         )

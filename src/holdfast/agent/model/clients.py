@@ -37,7 +37,6 @@ class ModelClients:
         self._models: dict[tuple[str, str, str], Model] = {}
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._http.aclose()
 
     def has(self, config: ModelConfig) -> bool:

@@ -72,7 +72,6 @@ class Models:
             return self._clients
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._clients is not None:
             await self._clients.close()
 

@@ -106,7 +106,6 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
             await asyncio.sleep(delay)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for transport in self._transports.values():
             await transport.aclose()
 

@@ -95,7 +95,6 @@ class Tab:
         self._events.start()
 
     def end(self) -> None:
-        """Mark the tab as closed."""
         self.is_closed = True
         self._events.end()
         self.wake()
@@ -128,7 +127,6 @@ class Tab:
 
     @property
     def frames(self) -> dict[str, Frame]:
-        """The frames of the tab by id."""
         return self.tree.frames
 
     @property
@@ -164,7 +162,6 @@ class Tab:
         return self.is_closed or self.is_crashed
 
     def find_document(self, frame_id: str) -> Document | None:
-        """Return the newest document of a frame; None while it has none."""
         return self.tree.document(frame_id)
 
     async def run(
@@ -200,7 +197,6 @@ class Tab:
         return result.result
 
     async def send(self, command: cdp.Command[R], session: str = "", timeout: float = SCRIPT_SECONDS) -> R:
-        """Send a command to the page."""
         self.check()
         with browser_failures():
             try:
@@ -229,7 +225,6 @@ class Tab:
 
     @property
     def next_ref(self) -> int:
-        """The number of the next ref."""
         return self.refs.next
 
     def claim(self, document: Document, next_ref: int) -> None:

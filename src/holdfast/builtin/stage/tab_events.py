@@ -36,7 +36,6 @@ class TabEvents:
         self._sessions: set[str] = set()
 
     def start(self) -> None:
-        """Prepare the tab's page. The page runs once all commands have arrived."""
         tab = self._tab
         tab.tree.set(tab.target_id, "", "", tab.session)
         self._prepare(tab.session)
@@ -44,7 +43,6 @@ class TabEvents:
         reading.add_done_callback(lambda _: tab.ready.set())
 
     def end(self) -> None:
-        """Handle no more events."""
         for session in self._sessions:
             self._tab.connection.forget(session)
 

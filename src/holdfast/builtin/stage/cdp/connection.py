@@ -144,7 +144,6 @@ class Connection:
         return future
 
     def receive(self, data: bytes) -> None:
-        """Handle a message from the browser."""
         try:
             message = _decode_message(data)
         except msgspec.DecodeError:
@@ -171,7 +170,6 @@ class Connection:
                 future.set_exception(ConnectionLostError("the browser has ended"))
 
     def close(self) -> None:
-        """Close the transport."""
         if self._transport is not None:
             self._transport.close()
         self.lost()
