@@ -59,7 +59,7 @@ class Models:
         )
 
     async def clients(self, config: ModelConfig) -> "ModelClients":
-        """Return the clients of all models used so far and of this one. If its client cannot be made, raise an error that says what to set.
+        """Return the clients of all models used so far and of this one. If the client of this one cannot be made, raise an error that says what to set.
 
         pydantic-ai and the library of the model's provider are imported in a thread, because that takes a second or two.
         """
