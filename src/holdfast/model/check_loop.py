@@ -28,7 +28,7 @@ class OwnProcess:
 
     @property
     def is_in_parent(self) -> bool:
-        """Whether it is in the parent of this process, which was forked later. A forked process has none of the host's threads."""
+        """Whether it is in the process that this one was forked from. A forked process has none of the threads that a host needs."""
         return self._forks != _forks[0]
 
 

@@ -1,6 +1,6 @@
 """Copies files between the session's folders and the browser's folder, for uploads and downloads.
 
-The paths in both are checked by the code of the file tools, because a page that has taken over the browser can change everything in
+The paths in both folders are checked by the code of the file tools, because a page that has taken over the browser can change everything in
 the browser's folder, for example put symbolic links there.
 """
 

@@ -33,7 +33,7 @@ _ACTION_BUDGET = 500  # tokens of an answer that shows what an action changed
 
 
 def with_single_spaces(text: str) -> str:
-    """Return a text that is searched for with single spaces: an outline has no others."""
+    """Return a search text with single spaces, because an outline has no others."""
     return " ".join(text.split())
 
 
