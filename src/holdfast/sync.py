@@ -321,7 +321,7 @@ class _LoopThread:
     @property
     def is_in_parent(self) -> bool:
         """Whether the thread was started in the process that this one was forked from. It does not run here."""
-        return self._process is not None and self._process.is_parent
+        return self._process is not None and self._process.is_in_parent
 
     def run(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
         """Run a coroutine in the loop and wait for it. If the caller is interrupted, the coroutine is cancelled."""

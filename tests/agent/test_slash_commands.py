@@ -388,7 +388,7 @@ async def test_why_shows_refusals_warnings_and_unapproved_tools():
             "warning: It hides something.\nawaiting approval: delete. "
             "To review and approve them, run: holdfast servers approve wiki\n"
         ),
-        "There is no server 'other' here. /servers lists them.\n",
+        "There is no server 'other' here. /servers lists the servers.\n",
     ]
 
 

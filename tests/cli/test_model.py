@@ -1,7 +1,9 @@
 """`holdfast model`: a model is set once it has answered."""
 
 import json
+import socket
 import subprocess
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -124,6 +126,23 @@ def test_the_models_of_a_local_ollama_are_found():
         ("ollama:qwen3", f"Ollama runs at {endpoint.address}")
     ]
     assert nothing == []
+
+
+def test_a_program_at_the_port_of_ollama_that_does_not_speak_http_is_ignored():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"220 ready\r\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        found = find_in_ollama(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        answering.join()
+
+    assert found == []
 
 
 def test_a_settings_file_is_made_if_there_is_none(tmp_path: Path):

@@ -3,6 +3,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.model import codes
+from holdfast.model.agent_definition import parse_definition
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
@@ -155,3 +156,11 @@ def test_code_is_registered_once_and_named_in_upper_case():
         codes.register(Code(name="BAD_TRUST", hint="x", http_status=400))
     with pytest.raises(ValueError, match="UPPER_SNAKE_CASE"):
         Code(name="badTrust", hint="x", http_status=400)
+
+
+@pytest.mark.parametrize(
+    "number", ["0", "-1", "1000000001", "1" + "0" * 30, "0" * 19 + "1" + "9" * 30, "one"]
+)
+def test_a_budget_outside_of_its_range_is_refused(number: str):
+    with pytest.raises(ValueError, match="its budget has 'tokens'"):
+        parse_definition("worker", f"---\nbudget:\n  tokens: {number}\n---\nWork.")

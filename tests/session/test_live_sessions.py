@@ -305,6 +305,6 @@ async def test_why_names_a_server_that_was_added_after_the_session_began(
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
     assert [event.text for event in events if isinstance(event, Replied)] == [
-        "There is no server 'kitchen' here. /servers lists them.\n",
+        "There is no server 'kitchen' here. /servers lists the servers.\n",
         "kitchen was added after this session began. To use it, open a new session.\n",
     ]

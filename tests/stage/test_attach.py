@@ -61,11 +61,23 @@ async def test_an_attached_browser_is_used_and_never_closed(tmp_path: Path, site
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["127.0.0.1:9", "example.org:9222", "169.254.169.254:80", "file:///x", "nonsense"]
+    "endpoint",
+    [
+        *("127.0.0.1:9", "example.org:9222", "169.254.169.254:80", "file:///x", "nonsense"),
+        *("http://[", "127.0.0.1:99999"),
+    ],
 )
 async def test_only_browsers_on_this_machine_can_be_attached(endpoint: str, tmp_path: Path):
     async with run_tools(tmp_path) as client:
         failed = await client.fail("attach", endpoint=endpoint)
+
+    assert failed.code == "LOAD_FAILED"
+
+
+async def test_a_websocket_address_without_a_browser_cannot_be_attached(tmp_path: Path, site: Site):
+    address = site.page("/devtools", "<h1>Not a browser</h1>").replace("http:", "ws:")
+    async with run_tools(tmp_path) as client:
+        failed = await client.fail("attach", endpoint=address)
 
     assert failed.code == "LOAD_FAILED"
 

@@ -146,5 +146,5 @@ async def test_a_page_that_asks_for_another_program_gets_clicks_when_it_is_loade
     again = await client.page("click", ref=await client.ref("Press", "button"))
 
     assert "! URL_DENIED for the page: slack://open" in asked
-    assert not isinstance(clicked, Failure) or "goto reload" in clicked.message
+    assert not isinstance(clicked, Failure) or "goto with reload" in clicked.message
     assert "button Press!" in again

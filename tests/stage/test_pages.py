@@ -434,8 +434,14 @@ async def test_downloads_lie_in_the_stages_folder_and_are_saved_on_request(
     nameless = await client.fail("downloads", number=1)
     request = await client.fail("requests", number=99)
 
-    assert (unknown.code, unknown.hint) == ("NO_ELEMENT", "downloads without arguments lists them.")
-    assert (nameless.code, request.hint) == ("BAD_ARGUMENT", "requests without number lists them.")
+    assert (unknown.code, unknown.hint) == (
+        "NO_ELEMENT",
+        "To list the downloads, call downloads without arguments.",
+    )
+    assert (nameless.code, request.hint) == (
+        "BAD_ARGUMENT",
+        "To list the requests, call requests without number.",
+    )
     assert listed.startswith("1 completed 7 bytes")
     assert (folder / "got.bin").read_bytes() == b"content"
     assert saved["bytes"] == 7

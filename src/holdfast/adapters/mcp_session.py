@@ -128,7 +128,6 @@ class ClientSessionAdapter:
         return types.ListResourcesResult.model_validate({"resources": resources})
 
     async def read_resource(self, uri: Any) -> types.ReadResourceResult:
-        """The contents of a resource."""
         with _as_sdk_errors():
             result = await self._session.read_resource(self._server, str(uri))
         return types.ReadResourceResult.model_validate(result)
@@ -136,7 +135,6 @@ class ClientSessionAdapter:
     async def list_resource_templates(
         self, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListResourceTemplatesResult:
-        """The server's resource templates."""
         members = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
         with _as_sdk_errors():
             raw = await self._session.forward(self._server, "resources/templates/list", members)

@@ -22,14 +22,14 @@ async def make_tools(session: ToolSource, tools: Sequence[str] | None) -> list[F
             name=tool.model_name,
             description=tool.description,
             params_json_schema={"properties": {}, **tool.schema},
-            on_invoke_tool=_caller(session, tool),
+            on_invoke_tool=_invoker(session, tool),
             strict_json_schema=False,  # the schema is the server's
         )
         for tool in await OfferedTools(session, tools).list()
     ]
 
 
-def _caller(session: ToolSource, tool: CatalogTool) -> Callable[[ToolContext[Any], str], Awaitable[Any]]:
+def _invoker(session: ToolSource, tool: CatalogTool) -> Callable[[ToolContext[Any], str], Awaitable[Any]]:
     """The function that calls this tool with arguments as JSON text."""
 
     async def call(context: ToolContext[Any], arguments: str) -> Any:

@@ -36,9 +36,9 @@ class ServerStatus:
     available: tuple[str, ...] = ()
     starting: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    """The available servers whose process or connection has ended. The next call starts them again, except `restart_delays`."""
+    """The available servers whose process or connection has ended. The next call starts them again, except those in `restart_delays`."""
     restart_delays: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The servers that keep failing and are not started yet, and what a call to them would be answered."""
+    """The servers that keep failing and are not started again yet, each with the message that a call to it would get now."""
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[SessionWarning, ...] = ()
     awaiting_approval: Mapping[str, tuple[str, ...]]
@@ -98,7 +98,8 @@ class TurnContext(Protocol):
     async def take_messages(self) -> tuple[str, ...]:
         """Return the messages of other sessions that have arrived since the last call, marked as text of another agent.
 
-        This call also stores that they were delivered, so they are not delivered again. Call this between two requests to a model, and add the messages to the second request.
+        The call also stores that they were delivered, so they are not delivered again. Call it between two requests to a model, and add
+        the messages to the second request.
         """
         ...
 
@@ -171,9 +172,9 @@ class TurnContext(Protocol):
         ...
 
     async def read_log(self, server: str) -> str:
-        """Return what one of the session's servers wrote to standard error. Raises if the session has no log of the server.
+        """Return what one of the session's servers wrote to standard error.
 
-        It has none, for example, of a server that sessions share.
+        Raises if the session has no log of the server, for example because sessions share the server.
         """
         ...
 

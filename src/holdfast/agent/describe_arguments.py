@@ -13,7 +13,7 @@ _MAX_LENGTH = 60  # characters of a type, a constraint or a default
 _MAX_ARGUMENTS = 200
 _MAX_DEPTH = 4  # of nested types
 _MAX_MEMBERS = 10  # of an object in an example
-_MAX_NESTED = 100  # values in an example
+_MAX_VALUES = 100  # values in an example
 _MAX_GIVEN = 500  # characters of arguments that are repeated as JSON
 _CONSTRAINTS = {
     "minimum": "from {}",
@@ -77,7 +77,7 @@ def example_object(given: str) -> str:
 
 
 def describe_json_error(given: str, error: Exception) -> str:
-    """Say where the JSON is wrong. Empty for text that does not begin like an object, because the position would not help."""
+    """Say where the JSON is wrong. Empty for text that does not begin with `{`, because the position would not help."""
     return f": {error}" if given.lstrip().startswith("{") else ""
 
 
@@ -90,11 +90,11 @@ def _parse_value(text: str) -> Json:
 
 
 class _Example:
-    """Makes placeholders for arguments. An object has its required members, and a list one item, until the example is large."""
+    """Makes placeholders for arguments. An object has its required members, and a list one item, until the example has `_MAX_VALUES` values."""
 
     def __init__(self, definitions: dict[str, Json]) -> None:
         self._definitions = definitions
-        self._remaining = _MAX_NESTED
+        self._remaining = _MAX_VALUES
 
     def make(self, value: Json, *, depth: int) -> Json:
         self._remaining -= 1

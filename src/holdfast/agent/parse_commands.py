@@ -12,7 +12,7 @@ from holdfast.wire.strict_json import strip_strings
 CALL = "/call"
 MAX_COMMANDS = 100
 MAX_LINES = 20_000
-_MAX_DESCRIBED = 50_000
+_MAX_DESCRIBED = 50_000  # characters of arguments in which an open bracket is searched for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ async def _missing_arguments(turn: TurnContext, server: str, name: str, given: M
 async def _list(turn: TurnContext, kind: Kind, server: str) -> str:
     available = turn.server_status().available
     if server and server not in available:
-        return f"There is no server {server[:80]!r} here.{suggest_name(server, available)} /servers lists them.\n"
+        return f"There is no server {server[:80]!r} here.{suggest_name(server, available)} /servers lists the servers.\n"
     lines: list[str] = []
     for name in (server,) if server else available:
         try:

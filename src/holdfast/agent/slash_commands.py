@@ -161,7 +161,7 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
     result = await turn.call(name, arguments)
     if not result.ok:
         turn.report_failure(HoldfastError(codes.find(result.code) or codes.TOOL_FAILED, result.message))
-    if "." not in name:  # the name is the one that models use; the reply shows the one that users see
+    if "." not in name:  # a name as models use it; the reply shows the name that users see
         name = next((tool.name for tool in await turn.tools() if tool.model_name == name), name)
     is_large = result.exceeds(_MAX_ON_LOOP)
     log_hint = await _log_hint(turn, name) if result.code == codes.INTERNAL_ERROR.name else ""
@@ -198,7 +198,6 @@ async def _log_hint(turn: TurnContext, tool: str) -> str:
 async def _run_in_thread_if_large(
     turn: TurnContext, function: Callable[..., str], *args: Any, is_large: bool
 ) -> str:
-    """Call the function, in a thread if `is_large`."""
     if not is_large:
         return function(*args)
     return await PARSE_THREADS.run(function, *args, owner=f"turn {id(turn)}")
@@ -470,11 +469,11 @@ async def _explain_server(turn: TurnContext, server: str) -> str:
         )
     known = server in (*status.available, *status.starting)
     if not known and await turn.was_added_later(server):
-        since = "approved or corrected" if lines else "added"
-        lines.append(f"{server} was {since} after this session began. To use it, open a new session.")
+        change = "approved or corrected" if lines else "added"
+        lines.append(f"{server} was {change} after this session began. To use it, open a new session.")
     if not lines:
         suggestion = suggest_name(server, dict(_server_states(turn)))
-        unknown = f"There is no server {server[:80]!r} here.{suggestion} /servers lists them."
+        unknown = f"There is no server {server[:80]!r} here.{suggestion} /servers lists the servers."
         lines = [f"{server} was not refused." if known else unknown]
     return "\n".join(lines) + "\n"
 

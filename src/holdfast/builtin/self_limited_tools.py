@@ -1,4 +1,4 @@
-"""How long a call of a built-in tool may take that limits its time itself, by an argument or a budget."""
+"""The time limit of calls to built-in tools that limit their time themselves, by an argument or a budget."""
 
 SELF_LIMITED_SECONDS = 7 * 24 * 3600.0
-"""How long the connection and the toolbox let such a call run: so long that only the tool's own limit ends it."""
+"""When the connection and the toolbox end such a call: so late that the tool's own limit ends it first."""

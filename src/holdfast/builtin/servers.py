@@ -167,7 +167,7 @@ def _stage_tools() -> list[Tool]:
 def _may_use_stage(settings: Settings, context: SessionContext) -> bool:
     if not settings.stage.enabled or (context.trust_level is Trust.SANDBOXED and not settings.stage.hosts):
         return False
-    # Imported late: most hosts do not need it.
+    # Imported here, because most hosts do not need it.
     from holdfast.builtin.stage.find_browser import find_browser
 
     return find_browser(settings.stage.browser) is not None
@@ -195,7 +195,7 @@ def in_process_services(deps: BuiltinDeps) -> Mapping[str, MakeService]:
     """Return the functions that make the servers which run in the host's process, by name."""
     settings = deps.settings
 
-    # The tools are imported late: importing them takes 40 ms.
+    # The tools are imported when a session needs them, so that they do not delay the start of a command.
     def make_files(context: SessionContext, door: Door | None) -> Service:
         from holdfast.builtin.files.file_locks import FileLocks
         from holdfast.builtin.files.tools import files_service

@@ -13,7 +13,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 """Matches the valid names of agents. The name is also that of the file."""
 MAX_BYTES = 64 * 1024  # of the file
 _FIELDS = ("description", "model", "servers", "tools", "mode", "budget")
-_MAX_NUMBER = 10**9  # of a budget
+_MAX_NUMBER, _MAX_DIGITS = 10**9, 20  # of a budget
 _MAX_TEXT = 1000  # characters of a field
 _Value = str | list[str] | dict[str, str]
 
@@ -159,7 +159,8 @@ def _budget(value: _Value) -> BudgetLimits:
     if not isinstance(value, dict):
         raise ValueError("its budget must be lines such as `tokens: 20000` below `budget:`")
     for name, number in value.items():
-        if name not in BUDGET_NAMES or not number.isdecimal() or not 0 < int(number[:20]) <= _MAX_NUMBER:
+        is_valid = number.isdecimal() and len(number) <= _MAX_DIGITS and 0 < int(number) <= _MAX_NUMBER
+        if name not in BUDGET_NAMES or not is_valid:
             raise ValueError(
                 f"its budget has {name[:40]!r}: use {', '.join(BUDGET_NAMES)}, each a whole number from 1 to {_MAX_NUMBER}"
             )

@@ -13,10 +13,10 @@ T = TypeVar("T")
 class BlockVar(Generic[T]):
     """A context variable that a block sets: `with var.use(value):`. After the block, it has its previous value.
 
-    If an async generator is not run to its end, the event loop closes it in a task of its own. So a block in the generator can end in
-    another task than it began in. It can also end before a block that began later. The other task cannot change the variable in the task
-    where the block began. So each block notes that it has ended, and the task where it began skips it. Tasks that were started inside
-    the block keep its value.
+    If an async generator is not run to its end, the event loop closes it later, in another task. So a block in a generator may end in
+    another task than it began in, and a block that began after it may still be open. The task that ends a block cannot reset the variable
+    in the task where the block began. Therefore a block notes that it has ended, and `get` skips it in the task where it began. Tasks that
+    were started inside the block keep its value.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,7 +30,6 @@ class BlockVar(Generic[T]):
         return None if block is None else block.value
 
     def use(self, value: T) -> "_Block[T]":
-        """Set the value for one block."""
         return _Block(self._var, value)
 
 

@@ -1,7 +1,7 @@
-"""Remembers the folders that a confined server, or a tool of a sandboxed session, could change, also after its process has ended.
+"""Remembers the folders that a confined server, or a tool of a sandboxed session, could change, even after the session has ended.
 
 A link or a `.pth` file that was left in such a folder must not decide what is mounted for a server that is started later. The
-folders are known by their real paths: an inode number is used again once its folder is deleted.
+folders are stored by their real paths, because the inode number of a deleted folder is used again.
 """
 
 import fcntl

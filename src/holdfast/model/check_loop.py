@@ -1,4 +1,4 @@
-"""Whether code runs in the process and in the event loop that a host or a session belongs to."""
+"""Checks that code runs in the process and in the event loop in which a host or a session was opened."""
 
 import asyncio
 import os
@@ -27,8 +27,8 @@ class OwnProcess:
         self._forks = _forks[0]
 
     @property
-    def is_parent(self) -> bool:
-        """Whether this code runs in a process that was forked later. The threads that a host needs are not in it."""
+    def is_in_parent(self) -> bool:
+        """Whether it is in the process that this one was forked from. A forked process has none of the threads that a host needs."""
         return self._forks != _forks[0]
 
 
@@ -45,7 +45,7 @@ class OwnLoop(OwnProcess):
         """Raise if this code runs in another process or event loop. `what` is a host or a session."""
         if self._forks != _forks[0]:
             raise forked_error(what)
-        try:  # every call comes here, so without `running_loop` and `is_parent`
+        try:  # every call comes here, so without `running_loop` and `is_in_parent`
             running = asyncio.get_running_loop()
         except RuntimeError:
             return

@@ -256,7 +256,10 @@ SPAWN_FAILED = _add("SPAWN_FAILED", 502, "Check the server's command, its folder
 # Connections to servers
 SCOPE_CLOSED = _add("SCOPE_CLOSED", 409, "The session is closed; open another one.")
 TOO_MANY_LINKS = _add(
-    "TOO_MANY_LINKS", 503, "Close sessions that you no longer need, or raise links.max_open.", retryable=True
+    "TOO_MANY_LINKS",
+    503,
+    "Close sessions that you no longer need, or raise the setting `links.max_open`.",
+    retryable=True,
 )
 NOT_SHAREABLE = _add(
     "NOT_SHAREABLE", 500, "Only servers that declare the capability dev.holdfast/session can be shared."

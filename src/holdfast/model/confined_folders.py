@@ -70,7 +70,7 @@ def _changeable_roots(confinement: Confinement) -> tuple[str, ...]:
 def is_confined_server_running_in(path: str) -> bool:
     """Whether a confined server of any process of this user runs in this folder or in a folder above it, and can change it.
 
-    Such a server can replace anything below its folder with a link, at any time. This function takes a few file operations.
+    Such a server can replace anything below its folder with a link, at any time.
     """
     names: set[str] = set()
     for step in (PurePath(path), *PurePath(path).parents):

@@ -17,13 +17,10 @@ class CoroutineWrapper(Coroutine[Any, Any, T]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """Resume it."""
         return self._coroutine.send(value)
 
     def throw(self, typ: Any, val: BaseException | object = None, tb: TracebackType | None = None) -> Any:
-        """Raise an error where it waits."""
         return self._coroutine.throw(typ, val, tb)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Close it. It cannot be awaited any more."""
         self._coroutine.close()

@@ -1,4 +1,4 @@
-"""Names the file in errors of the operating system."""
+"""Puts the path of a file into errors of the operating system."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @contextmanager
 def name_file_in_errors(file: Path) -> Iterator[None]:
-    """Name this file in each `OSError` of the block. A failed write names none, and a temporary file means nothing to the user."""
+    """Name this file in each `OSError` of the block. The error of a write names no file, and the user does not know temporary files."""
     try:
         yield
     except OSError as error:

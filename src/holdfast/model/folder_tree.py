@@ -12,7 +12,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def walk_folders(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Like `os.walk`: each folder, with the names of the folders and of the files in it. The caller may remove names of folders.
+    """Like `os.walk`: each folder, with the names of the folders and of the files in it. The caller may remove names of folders to leave them out.
 
     Raises OSError (ENAMETOOLONG) at a folder that lies deeper than `MAX_DEPTH`. In Python 3.11, `os.walk` would raise RecursionError.
     """

@@ -11,10 +11,10 @@ A confined server may not create or change them, unless `Confinement.writable` n
 """
 GUARDED_IF_PRESENT = (
     *(".jj", ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml", ".aider.conf.yml"),
-    # lefthook merges each of the second kind with the first: a new file adds hooks.
+    # lefthook merges each `-local` file with the other one, so a new file adds hooks.
     *(f"{dot}lefthook{local}.{suffix}" for local in ("", "-local") for dot in ("", ".") for suffix in ("yml", "yaml", "toml", "json")),
     *(".lefthook", ".lefthook-local"),
-    # mise trusts a file by its path, not by its content, and runs its hooks when the shell changes into the folder.
+    # mise trusts a file by its path, not by its content, and runs the hooks in the file when the shell changes into the folder.
     *("mise.toml", ".mise.toml", "mise.local.toml", ".mise.local.toml", ".mise", ".rtx.toml", ".tool-versions", ".shadowenv.d"),
     *(".cargo", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", ".bundle", ".mvn", ".bazelrc"),
     *(".pdbrc", ".Rprofile", ".Renviron", ".irbrc", ".pryrc", ".rdbgrc", ".byebugrc", ".perldb", ".iex.exs", ".ghci"),

@@ -15,11 +15,9 @@ class LightEvent(asyncio.Event):
         return f"<LightEvent {'set' if self._is_set else 'not set'}>"
 
     def is_set(self) -> bool:
-        """Whether the event is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Set the event, and wake all tasks that wait."""
         if not self._is_set:
             self._is_set = True
             waiting, self._waiting = self._waiting, None
@@ -28,11 +26,9 @@ class LightEvent(asyncio.Event):
                     future.set_result(None)
 
     def clear(self) -> None:
-        """Reset the event. Tasks that call `wait` from now on wait until it is set again."""
         self._is_set = False
 
     async def wait(self) -> Literal[True]:
-        """Wait until the event is set."""
         if not self._is_set:
             future = self.when_set()
             try:

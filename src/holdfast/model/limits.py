@@ -56,7 +56,7 @@ DEFAULT_LIMITS = Limits()
 class SizeLimit(Struct, frozen=True, kw_only=True):
     """The size up to which a JSON document is handled normally. A larger one is shortened, refused, or read in a thread.
 
-    The number of bytes alone does not say how much work a document is: a megabyte is one text, or 300,000 empty lists.
+    The number of bytes alone does not say how much work a document is: a megabyte may be one text, or 300,000 empty lists.
     """
 
     bytes: int

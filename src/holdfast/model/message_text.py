@@ -6,7 +6,8 @@ from typing import Protocol
 from holdfast.model.visible_text import quote_line
 
 _MAX_TITLE = 80  # characters
-# What may be between the letters: spaces, and characters that are not drawn, which a model may overlook. Some of them count as letters.
+# What may stand between the letters of `<from`, because a model may overlook it: anything but letters, digits, `_`, `<` and `>`; and the
+# four letters of Unicode that are not drawn.
 _BETWEEN = r"(?:[^\w<>]|[\u115f\u1160\u3164\uffa0])*"
 _FROM_TAG = re.compile(f"[<\uff1c\ufe64]{_BETWEEN.join(('', *'from'))}", re.IGNORECASE)
 

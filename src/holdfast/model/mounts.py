@@ -1,4 +1,4 @@
-"""The mount points of this machine, and all paths at which a folder is visible."""
+"""The mount points of this process, and all paths at which a folder is visible."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -116,6 +116,6 @@ def with_bind_mounts(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tupl
 
 
 def _unescape(text: str) -> str:
-    if "\\" not in text:  # the common case, ten times as fast
+    if "\\" not in text:  # the common case
         return text
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -14,7 +14,7 @@ _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def hold_port(data_dir: Path, port: int) -> Iterator[None]:
-    """Tell other processes that this one listens on a port."""
+    """While the block runs, other processes see that this one listens on a port."""
     folder = data_dir / _FOLDER
     make_private_folder(folder)
     handle = os.open(folder / str(port), _FLAGS | os.O_CREAT, 0o600)

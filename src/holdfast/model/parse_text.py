@@ -6,7 +6,7 @@ from typing import cast
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
-_MAX_USER_ID = 1024  # it is in the environment of each server, and in each signed token
+_MAX_USER_ID = 1024  # characters: the id is in the environment of each server, and in each signed token
 
 
 def parse_user_id(user_id: object) -> str | None:

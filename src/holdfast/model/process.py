@@ -8,7 +8,7 @@ from holdfast.model.quota import DEFAULT_QUOTA, Quota
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """What a confined process may access: folders, hosts (none by default), and its quota."""
+    """What a confined process may access (folders, and by default no hosts), and its quota."""
 
     roots: tuple[str, ...] = ()
     """The real paths (without symbolic links) of the folders it may read and write."""

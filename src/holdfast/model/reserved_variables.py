@@ -1,8 +1,8 @@
 """Environment variables that workspace files, projects and clients may not set: Holdfast's own, and risky ones.
 
 A risky variable changes which code a program runs, where it looks for programs and settings, or which certificates it
-trusts. Entries from `server.TRUSTED_SOURCES` may set them. The client of a direct session may set all but those of the dynamic
-loader: an editor is its user's own program. A project may set two of them if its approval covers what they name
+trusts. Entries from `server.TRUSTED_SOURCES` may set them. The client of a direct session may set all but those of
+`is_loader` groups: an editor is its user's own program. A project may set two of them if its approval covers what they name
 (`resolve.approved_variables`). Leading underscores of a name are ignored: interpreters
 have undocumented variables such as `_PYTHON_SYSCONFIGDATA_NAME`.
 
@@ -24,7 +24,7 @@ class VariableGroup:
     names: str = ""
     harmless: str = ""
     is_loader: bool = False
-    """Whether they put code into every program, including those that Holdfast runs to start a server."""
+    """Whether they can put code into any program, including those that Holdfast runs to start a server."""
 
 
 RISKY_VARIABLES = (
@@ -149,7 +149,7 @@ def project_variable_reason(name: str) -> str | None:
 
 
 def loader_variable_reason(name: str) -> str | None:
-    """Why a variable of the dynamic loader and its family is risky; None for all other variables."""
+    """Why a variable of an `is_loader` group is risky; None for all other variables."""
     reason = risky_variable_reason(name)
     return reason if reason in _LOADER_REASONS else None
 

@@ -31,7 +31,7 @@ class Refusal:
 
     @property
     def display_name(self) -> str:
-        """The name for messages to people and models: a project or a client may have chosen it to pose as Holdfast."""
+        """The name for messages. It is quoted if it could pose as a text of Holdfast: a project or a client may have chosen it."""
         return display_name(self.server)
 
 

@@ -168,7 +168,6 @@ class ServerSpec:
     """The values of secret variables that its entry refers to; they are masked."""
 
     def allows_tool(self, tool: str) -> bool:
-        """Whether the session may use this tool of the server."""
         return self.tools.allows(tool) and all(
             any(pattern.matches(self.name, tool) for pattern in group) for group in self.tool_patterns
         )
@@ -184,11 +183,11 @@ class ServerSpec:
         return replace(context, trust_level=Trust.SANDBOXED)
 
     def may_request(self, what: str) -> bool:
-        """Whether a local server may send this kind of request. One that is not confined may send every kind."""
+        """Whether the server may send this kind of request, as far as its confinement decides. One that is not confined may send every kind."""
         return self.confinement is None or self.allowed_requests.allows(what)
 
     def may_be_connected_by(self, trust: Trust) -> bool:
-        """Whether a session of this trust may connect to it: for a sandboxed session, a local program must be confined."""
+        """Whether a session of this trust may connect to it. For a sandboxed session, a local program must be confined, or confine what it runs."""
         if trust is _DIRECT:
             return True
         return self.may_be_used_by(trust) and (

@@ -34,12 +34,12 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
 def suggest_tool(name: str, tools: Iterable[str]) -> str:
     """` Did you mean …?` with the most similar of these tools; empty if none is similar.
 
-    A prefix before the tool's name, as some hosts and servers add it, is ignored.
+    A prefix that some hosts and servers put before the name of a tool is ignored.
     """
     from difflib import get_close_matches
 
     known = [*tools]
-    words = name[:120].replace(".", "_")
-    meant = [tool for tool in known if words.endswith(f"_{tool.replace('.', '_')}")]
-    meant = meant or get_close_matches(words, known, n=1)
+    without_dots = name[:120].replace(".", "_")
+    meant = [tool for tool in known if without_dots.endswith(f"_{tool.replace('.', '_')}")]
+    meant = meant or get_close_matches(without_dots, known, n=1)
     return f" Did you mean {max(meant, key=len)!r}?" if meant else ""

@@ -13,7 +13,7 @@ class Trust(StrEnum):
     SANDBOXED = "sandboxed"
 
 
-# Other hosts write `trusted`, `full`, `vault` and `untrusted`. They are accepted, so that their config files can be used.
+# Other hosts write `trusted`, `full`, `vault` and `untrusted`. These words are accepted, so that their config files can be used.
 _TRUST_BY_NAME = {
     "direct": Trust.DIRECT,
     "trusted": Trust.DIRECT,

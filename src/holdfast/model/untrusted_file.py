@@ -37,12 +37,12 @@ def read_own_file(path: str | Path, *, limit: int) -> bytes:
 
 
 def belongs_to_other_user(status: os.stat_result) -> bool:
-    """Whether another user than root owns a file or folder, and can change it. False in a process of root, which may use any."""
+    """Whether a user other than this one and root owns the file or folder. False in a process of root, which may use every file."""
     return os.geteuid() != 0 and status.st_uid not in (0, os.geteuid())
 
 
 def is_writable_by_others(status: os.stat_result) -> bool:
-    """Whether the mode lets all users write, or a group that is neither root's nor the user's primary group, which is often private."""
+    """Whether all users may write, or a group other than root's and this user's primary group, which often has no other member."""
     is_other_group = status.st_gid not in (0, os.getegid())
     return bool(status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and is_other_group))
 
@@ -52,7 +52,7 @@ def read_untrusted_file(
 ) -> bytes:
     """The content of a file. Raise `OSError` if it cannot be read, or has more than `limit` bytes.
 
-    A FIFO or a device is not opened at all: opening it could block or have side effects.
+    On Linux, a FIFO or a device is not opened at all: opening it could block or have side effects.
     """
     descriptor = open_untrusted_file(path, dir_fd=dir_fd, follow_link=follow_link)
     try:

@@ -24,7 +24,7 @@ _ACCENTS = "\u0300\u0301\u0302\u0303\u0308\u030a\u030b\u030c"
 _EMOJI = "\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _EMOJI_JOINER = re.compile(f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}]|$)")
 
-# No spaces: such a name cannot pose as a sentence. A path may be longer.
+# Without spaces, a name cannot pose as a sentence. A path may be longer.
 _PLAIN_NAME = re.compile(r"[\w.@+\[\]-][\w./@+\[\]-]{0,79}|/[\w./@+\[\]-]{1,999}", re.ASCII)
 _MARKUP = re.compile(r"[^\w .,:;/@+-]|(?<![^\W_])_|_(?![^\W_])|(?<=/)/|/(?=/)")
 
@@ -90,9 +90,9 @@ def quote_line(text: str, limit: int) -> str:
 
 
 def display_name(name: str, limit: int = 80) -> str:
-    """A name that others chose, for a sentence of Holdfast's own. In most editors and chats, such a sentence is Markdown.
+    """An untrusted name, for a message of Holdfast. Most editors and chats show messages as Markdown.
 
-    A plain name stays as it is. Any other name is quoted, on one line and shortened, and what could be Markdown is replaced.
+    A plain name stays as it is. Any other name is quoted, shortened and put on one line, and what could be Markdown is replaced.
     """
     if _PLAIN_NAME.fullmatch(name):
         return name
@@ -100,10 +100,10 @@ def display_name(name: str, limit: int = 80) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with lone surrogates replaced. A model's answer has one if it cuts a character in half."""
+    """The text with lone surrogates replaced. A model's answer has one if the model wrote only half of a character."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def replace_invalid_utf8(name: str) -> str:
-    """The name of a file with the bytes replaced that are not UTF-8. Python keeps them as lone surrogates."""
+    """The name of a file, with bytes that are not UTF-8 replaced. Python keeps such bytes as lone surrogates."""
     return name if name.isascii() else name.encode(errors="surrogateescape").decode(errors="replace")

@@ -35,10 +35,10 @@ class WorkerThreads:
         self._max_threads = threads
         self._per_owner = per_owner or threads
         self._is_shared = per_owner is not None
-        self._forget_threads()
+        self._reset()
         _pools.add(self)
 
-    def _forget_threads(self) -> None:
+    def _reset(self) -> None:
         """Start without threads and jobs: in a new pool, and after a fork, because the parent's threads do not run in the child."""
         self._changed = threading.Condition()
         self._queues: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
@@ -120,13 +120,13 @@ class WorkerThreads:
 _pools: WeakSet[WorkerThreads] = WeakSet()
 
 
-def _forget_all_threads() -> None:
+def _reset_all() -> None:
     for pool in [*_pools]:
-        pool._forget_threads()  # pyright: ignore[reportPrivateUsage]
+        pool._reset()  # pyright: ignore[reportPrivateUsage]
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all_threads)
+    os.register_at_fork(after_in_child=_reset_all)
 
 
 async def run_in_slices(threads: WorkerThreads, steps: Generator[None, None, T], *, owner: str) -> T:

@@ -373,7 +373,7 @@ class Session(ServerAccess):
 
         If the caller is cancelled, the session is closed before the cancellation is raised.
         """
-        if self._own_loop.is_parent:
+        if self._own_loop.is_in_parent:
             return  # the process that opened the session closes it
         self._own_loop.check("session")
         if self._close_task is None:

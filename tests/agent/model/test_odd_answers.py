@@ -212,7 +212,13 @@ async def test_a_kind_of_delta_that_the_library_does_not_know_is_no_error_of_hol
 @pytest.mark.promise("AGT-05")
 @pytest.mark.parametrize(
     ("after", "least", "most"),
-    [("2", 2, 2), ("soon", 0, 1), (5, 3, 5), (-100, 0, 0), (100_000, None, None), ("inf", None, None)],
+    [
+        ("2", 2, 2),
+        ("soon", 0, 1),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", 0, 1),
+        *((5, 3, 5), (-100, 0, 0)),
+        *((100_000, None, None), ("inf", None, None)),
+    ],
 )
 def test_the_pause_before_a_retry_can_be_seconds_or_a_date(
     after: str | int, least: float | None, most: float | None

@@ -1,8 +1,7 @@
 """Splits an endpoint's answer into server-sent events, and checks each event before the provider's library decodes it.
 
-The libraries decode events on the event loop. Some build an object for every value of an event, which takes up to 25 microseconds.
-Some copy what has arrived of an event each time that more of it arrives. So they get whole events only, with few lines and a limited
-number of values.
+The libraries decode events on the event loop. Some build an object for every value of an event. Some copy what has arrived of an event
+each time that more of it arrives. So the libraries get whole events only, with few lines and a limited number of values.
 """
 
 import re

@@ -21,7 +21,6 @@ class AnswerSize:
             raise failures.too_large(f"it has more than {self.limits.max_characters} characters")
 
     def add_call(self) -> None:
-        """Count a call."""
         self.calls += 1
         if self.calls > self.limits.max_response_calls:
             raise failures.too_large(f"it asks for more than {self.limits.max_response_calls} calls")

@@ -37,16 +37,15 @@ class ModelClients:
         self._models: dict[tuple[str, str, str], Model] = {}
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._http.aclose()
 
     def has(self, config: ModelConfig) -> bool:
-        """Return whether the client of a model was made. If not, `get` imports a library, which takes a second or two."""
-        return _key(config) in self._models
+        """Return whether the client of a model was made. If not, `get` may import a library, which takes long."""
+        return _cache_key(config) in self._models
 
     def get(self, config: ModelConfig) -> Model:
         """Return the client of a model. If it cannot be made, raise an error that says what to set."""
-        key = _key(config)
+        key = _cache_key(config)
         if key not in self._models:
             model = self._make_or_explain(config)
             if model.system != CUSTOM_ENDPOINT:
@@ -142,7 +141,7 @@ def _check_key(config: ModelConfig, variable: str) -> None:
         raise failures.bad_key(config, variable)
 
 
-def _key(config: ModelConfig) -> tuple[str, str, str]:
+def _cache_key(config: ModelConfig) -> tuple[str, str, str]:
     return config.name, config.base_url, config.key
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from holdfast.settings import ModelSettings
 
 CUSTOM_ENDPOINT = "own"
-"""The provider name of an endpoint with OpenAI's format at `model.base_url`, or of Ollama, in stored messages. Reasoning is sent back only to
-the provider that wrote it."""
+"""In stored messages: the name of the provider for Ollama, and for an endpoint with OpenAI's format at `model.base_url`. Reasoning is sent
+back only to the provider that wrote it."""
 _MIB = 1024 * 1024
 
 

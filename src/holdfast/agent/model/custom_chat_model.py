@@ -41,7 +41,7 @@ class _CustomStream(OpenAIStreamedResponse):
 
 
 class CustomChatModel(OpenAIChatModel):
-    """A model at `model.base_url`."""
+    """A model of Ollama, or at `model.base_url`, with the Chat Completions API."""
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:

@@ -59,7 +59,7 @@ class Models:
         )
 
     async def clients(self, config: ModelConfig) -> "ModelClients":
-        """Return the clients of all models used so far and of this one. If its client cannot be made, raise an error that says what to set.
+        """Return the clients of all models used so far and of this one. If the client of this one cannot be made, raise an error that says what to set.
 
         pydantic-ai and the library of the model's provider are imported in a thread, because that takes a second or two.
         """
@@ -72,7 +72,6 @@ class Models:
             return self._clients
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._clients is not None:
             await self._clients.close()
 
@@ -100,8 +99,7 @@ class ModelAgent:
         self._cost: float | None = None
         """What the session has cost so far; None if it must be computed from the store."""
         self.how_to_choose = ""
-        """What messages tell an application to choose a model with, such as "`model=` in Python". Empty if they tell the user to type
-        `/model`."""
+        """How an application chooses a model, for messages, such as "`model=` in Python". Empty if the user chooses it with `/model`."""
 
     @property
     def model_choices(self) -> tuple[str, ...]:
@@ -128,7 +126,7 @@ class ModelAgent:
         # have chosen another one since.
         sub_agent_model = definition.model if definition is not None and turn.origin.agent else ""
         config = self._config(sub_agent_model or self.chosen_model)
-        clients = await self._models.clients(config)  # before the time is counted: the first call takes long
+        clients = await self._models.clients(config)  # before the time is counted: this may import libraries
         if turn.origin.agent:  # the session limits the sub-agent's time
             return await self._run_sub_agent(blocks, turn, config)
         async with turn.budget.limit_time():

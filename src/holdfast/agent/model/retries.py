@@ -31,7 +31,7 @@ def _retry_after(header: str) -> float | None:
         pass
     try:
         due = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     now = datetime.now(UTC) if due.tzinfo is not None else datetime.now(UTC).replace(tzinfo=None)
     return max(0.0, (due - now).total_seconds())

@@ -344,7 +344,7 @@ class ModelRun:
             return exchange.failure
         if isinstance(error, ModelHTTPError):  # an error that the endpoint reports within its answer
             return failures.http_error(self._options.model, error.status_code, _host(self._model))
-        # For the same reason, the traceback is not logged.
+        # The traceback is not logged either: it contains the library's message.
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         log.warning("model's answer not readable", extra={"kind": type(error).__name__, "where": where})

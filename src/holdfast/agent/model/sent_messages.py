@@ -1,4 +1,4 @@
-"""Adapts a conversation before it is sent to a model: to the rules of its provider, without images if it takes none, and shortened."""
+"""Prepares a conversation for a model: changes what the provider would reject, and leaves out long results and unsupported images."""
 
 import re
 from collections.abc import Sequence

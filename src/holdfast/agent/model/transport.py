@@ -106,7 +106,6 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
             await asyncio.sleep(delay)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for transport in self._transports.values():
             await transport.aclose()
 
@@ -129,7 +128,6 @@ class CustomEndpointTransport(httpx2.AsyncBaseTransport):
         self._headers = headers
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request."""
         kept = {name: value for name, value in request.headers.items() if name.lower() in _FORMAT_HEADERS}
         request.headers = httpx2.Headers({**kept, "user-agent": "holdfast", **self._headers})
         return await self._transport.handle_async_request(request)

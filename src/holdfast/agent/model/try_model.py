@@ -20,7 +20,7 @@ _PROMPT = "Answer with the word: ready"
 async def try_model(config: ModelConfig) -> str:
     """Return the model's answer to a short prompt. If the model does not answer, raise an error that says what to set."""
     with ObtainedSecrets() as obtained:
-        obtained.add_credentials(config.name, [config.key])  # libraries may repeat it in a warning
+        obtained.add_credentials(config.name, [config.key])  # libraries may repeat the key in a warning
         return await _ask(config)
 
 

@@ -55,7 +55,6 @@ class Usage:
 
     @staticmethod
     def from_json(stored: JsonObject) -> "Usage":
-        """Decode the usage that is stored in an event."""
         return Usage(
             requests=_get_int(stored, "requests"),
             calls=_get_int(stored, "calls"),

@@ -8,8 +8,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 
-# Of the old and the new text together. The diff of longer texts has only the lines that differ.
-_MAX_WHOLE_TEXT = 16 * 1024
+# Up to this size of the old and the new text together, the diff contains both texts whole.
+_MAX_WHOLE_CHARS = 16 * 1024
 _MAX_DIFF_CHARS = 256 * 1024
 _MAX_COMPARED_CHARS = 256 * 1024  # in longer texts, the cause of a failed search is not looked for
 _CONTEXT_LINES = 3
@@ -55,7 +55,7 @@ def describe_change(real_path: str, old: str | None, new: str) -> JsonObject:
 
     The diff of a short text contains the whole text; that of a long text, the lines that differ and a few around them.
     """
-    if old is not None and len(old) + len(new) > _MAX_WHOLE_TEXT:
+    if old is not None and len(old) + len(new) > _MAX_WHOLE_CHARS:
         old, new = _differing_lines(old, new)
     if len(old or "") + len(new) > _MAX_DIFF_CHARS:
         return {"truncated": "The change is too long to show."}

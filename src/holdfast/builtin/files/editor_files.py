@@ -58,7 +58,7 @@ class EditorFiles:
         try:
             text = await self.door.read_text(on_disk.real_path)
         except HoldfastError as error:
-            # Some editors answer with another code than "not found" for a file that they do not have.
+            # For a file that they do not have, some editors answer with another error than "not found".
             is_missing = error.code is codes.PEER_ERROR and (on_disk.text is None or not for_writing)
             if error.code is codes.NO_FILE or is_missing:
                 return on_disk

@@ -34,7 +34,6 @@ class FileLock:
         return False
 
     def release(self) -> None:
-        """Release the lock."""
         # Remove the file before it is unlocked: after that, it could be another session's lock.
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
@@ -50,7 +49,7 @@ class FileLock:
 class FileLocks:
     """The locks of one user's sessions.
 
-    They are files in Holdfast's own folder. If they were in the project, a server could hold them forever.
+    The locks are files in Holdfast's own folder. If they were in the project, a server could hold them forever.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -222,7 +222,7 @@ def read_only_error(path: str, real_path: str) -> HoldfastError:
     """Return the error for a change to Holdfast's own code, to a folder with programs that run unconfined, or to an `AGENTS.md`."""
     return HoldfastError(
         codes.DENIED,
-        f"{path[:200]!r} is, or is in, {real_path!r}. Programs from there run outside the sandbox, or agents there follow it, so a"
+        f"{path[:200]!r} is, or is in, {real_path!r}. Programs run from it outside the sandbox, or agents follow its instructions, so a"
         " sandboxed session cannot change it. The user or a direct session can.",
     )
 

@@ -1,6 +1,6 @@
 """The file tools: read, write, edit, list and find. They access only the session's folders.
 
-If an editor is attached, they read and write files through it.
+In a direct session, they read and write files through the editor, if it offers that: see `editor_files`.
 """
 
 import asyncio

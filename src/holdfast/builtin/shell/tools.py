@@ -1,4 +1,7 @@
-"""The shell tool. It runs one command in the session's folders, confined unless a person or a permission rule allowed this command."""
+"""The shell tool. It runs one command in the session's folders.
+
+The command is confined, except in a direct session if a person or a permission rule allowed it.
+"""
 
 import asyncio
 import os

@@ -34,7 +34,6 @@ class BrowserFolder:
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
     def remove(self) -> None:
-        """Delete the folder with everything in it."""
         _remove(self.path)
         os.close(self._lock)
 

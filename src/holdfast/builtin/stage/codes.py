@@ -21,7 +21,7 @@ STALE_REF = _code("STALE_REF", 409, "Take a new snapshot, or use one of the simi
 NO_ELEMENT = _code("NO_ELEMENT", 404, "Use a ref from a snapshot or find.")
 NOT_VISIBLE = _code("NOT_VISIBLE", 409, "Open or scroll to what contains the element first.")
 ELEMENT_DISABLED = _code(
-    "ELEMENT_DISABLED", 409, "Wait until it is enabled: wait with this ref and state enabled."
+    "ELEMENT_DISABLED", 409, "Wait until it is enabled: call wait with this ref and the state enabled."
 )
 COVERED = _code("COVERED", 409, "Close or move what covers the element, then try again.")
 NO_EFFECT = _code("NO_EFFECT", 422, "Look at the element in a snapshot and choose another action.")
@@ -32,7 +32,7 @@ PAGE_HUNG = _code(
     "PAGE_HUNG", 504, "Wait and try again, go elsewhere with goto, or close the tab.", retryable=True
 )
 PAGE_CRASHED = _code("PAGE_CRASHED", 500, "Load a page with goto, or close the tab.")
-TAB_GONE = _code("TAB_GONE", 410, "tabs lists the open tabs.")
+TAB_GONE = _code("TAB_GONE", 410, "To list the open tabs, call tabs.")
 URL_DENIED = _code("URL_DENIED", 403, "Use an http or https address that this session may reach.")
 LOAD_FAILED = _code("LOAD_FAILED", 502, "Check the address, and that its server runs.")
 NOT_YET = _code("NOT_YET", 408, "Compare expected and actual in the details.", retryable=True)

@@ -19,7 +19,7 @@ State = Literal["visible", "hidden", "enabled", "disabled", "checked", "unchecke
 
 _FIRST_PAUSE = 0.03
 _LONGEST_PAUSE = 0.25
-_LEAST_SECONDS = 2.0  # a large page needs this time to answer, even if the caller's timeout is shorter
+_LEAST_SECONDS = 2.0  # a large page may need this time to answer, even if the caller's timeout is shorter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ class Downloads:
         return self.count, download
 
     def progress(self, download: Download, event: cdp.BrowserDownloadProgress) -> bool:
-        """Record the progress of a download. Return whether it must be cancelled, because the stage's downloads together are too large."""
+        """Record the progress of a download. Return whether a limit has cancelled it, so that the browser must cancel it, too."""
         download.received, download.total = int(event.received_bytes), int(event.total_bytes)
         if download.state == "inProgress":
             download.state = event.state

@@ -1,7 +1,7 @@
 """Copies files between the session's folders and the browser's folder, for uploads and downloads.
 
-The code of the file tools checks the paths in both. A page that has taken over the browser can change everything in the browser's
-folder, for example put symbolic links there.
+The paths in both folders are checked by the code of the file tools, because a page that has taken over the browser can change everything in
+the browser's folder, for example put symbolic links there.
 """
 
 import os
@@ -95,7 +95,7 @@ class SessionFiles:
     def _folders(self) -> Roots:
         if not self.roots:
             raise ToolError(
-                codes.BAD_PATH, "This session has no folder for files. Open it in another folder than /."
+                codes.BAD_PATH, "This session has no folder for files. Open it in a folder other than /."
             )
         guarded = (*GUARDED_NAMES, *GUARDED_IF_PRESENT)
         return Roots.of(self.roots, PathSet.of(self.protected), guarded, lambda: self.read_only or ())

@@ -18,7 +18,7 @@ _PROGRAMS = (
 
 
 def find_browser(configured: str = "") -> str | None:
-    """Return the path of the browser's program: the configured one or, if none is configured, one in the system's folders. None if there is none."""
+    """Return the path of the configured browser or, if none is configured, of an installed one. None if there is no such program."""
     if configured:
         return configured if os.access(configured, os.X_OK) else None
     for program in _PROGRAMS:

@@ -39,8 +39,8 @@ from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.toolkit import ToolError
 
 _START_SECONDS = 30.0
-# A browser ends within a second, even if it does not answer: it is asked to close, gets SIGTERM after the grace
-# period, and SIGKILL after a second one.
+# A browser ends within a second. It is asked to close, and has `_ASK_SECONDS` to answer. Then it has `_GRACE_SECONDS` until SIGTERM,
+# and as long again until SIGKILL.
 _ASK_SECONDS = 0.3
 _GRACE_SECONDS = 0.2
 _STDERR_BYTES = 4000

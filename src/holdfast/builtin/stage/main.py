@@ -1,4 +1,4 @@
-"""Runs the server. The keeper process of its first browser is started first, so that it gets ready while the tools are imported."""
+"""Runs the server. The keeper process of its first browser is started before the tools are imported, so that it is ready when they are."""
 
 import sys
 from contextlib import suppress

@@ -19,7 +19,7 @@ _STOP_SECONDS = 2.0
 _PATIENCE_SECONDS = 5.0  # if the old page takes longer to answer, its scripts are stopped
 _REASONS = {
     "net::ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached, or this session may not reach it",
-    "net::ERR_INVALID_AUTH_CREDENTIALS": "it asks for a user name and a password (https://name:password@host/ has them)",
+    "net::ERR_INVALID_AUTH_CREDENTIALS": "its server asks for a user name and a password, which an address such as https://name:password@host/ contains",
 }
 _ABORTED = "net::ERR_ABORTED"
 """The error of a load that shows no page: a download, an answer without content, a redirect to another program."""

@@ -59,11 +59,11 @@ class Owners:
 
     def stage(self, call: Call, stage_id: str = "") -> Stage:
         """Return the caller's stage with this id, or the one that was used last. Raises BROWSER_GONE if its browser has ended."""
-        stage = self.any_stage(call, stage_id)
+        stage = self.stage_even_if_lost(call, stage_id)
         stage.browser.check()
         return stage
 
-    def any_stage(self, call: Call, stage_id: str = "") -> Stage:
+    def stage_even_if_lost(self, call: Call, stage_id: str = "") -> Stage:
         """Return the caller's stage with this id, or the one that was used last, even if its browser has ended."""
         ids = self.stages.ids()
         owner = self._owners.get(call.owner)

@@ -29,10 +29,10 @@ def tab_state(tab: Tab) -> TabState:
 
 async def settle(tab: Tab, before: TabState, load_seconds: float) -> None:
     """Wait until what an action started has ended. `before` is the state before the action. Loading a page may take `load_seconds`."""
-    await _quiet(tab)
+    await _wait_until_quiet(tab)
     if tab.navigations > before.navigations:
         await tab.until(lambda: not tab.is_loading or tab.is_over, load_seconds)
-        await _quiet(tab)
+        await _wait_until_quiet(tab)
         return
 
     def is_idle() -> bool:
@@ -43,10 +43,10 @@ async def settle(tab: Tab, before: TabState, load_seconds: float) -> None:
 
     if not is_idle():
         await tab.until(is_idle, SETTLE_SECONDS)
-        await _quiet(tab)
+        await _wait_until_quiet(tab)
 
 
-async def _quiet(tab: Tab) -> None:
+async def _wait_until_quiet(tab: Tab) -> None:
     """Wait until the page has not changed for a moment."""
     document = tab.find_document(tab.target_id)
     if document is None or tab.is_over:

@@ -74,10 +74,10 @@ class Tab:
         """The DevTools protocol's id of the load that brought the current page."""
         self.is_loading = False
         self.is_waiting = False
-        """Whether the tab waits for the server of its next page. Until it answers, the old page gets no commands."""
+        """Whether the tab waits for the server of its next page. Until the server answers, the old page gets no commands."""
         self.asked_for_program: float | None = None
-        """When the page asked to open another program. Nobody sees the browser's question, and the page gets no mouse events until it
-        is closed."""
+        """When the page asked to open another program. Nobody sees the browser's question, and the page gets no mouse events until the
+        question is closed."""
         self.dragged: dict[str, Any] | None = None
         """The data of a drag that has begun."""
         self.is_attached = False
@@ -95,7 +95,6 @@ class Tab:
         self._events.start()
 
     def end(self) -> None:
-        """Mark the tab as closed."""
         self.is_closed = True
         self._events.end()
         self.wake()
@@ -128,7 +127,6 @@ class Tab:
 
     @property
     def frames(self) -> dict[str, Frame]:
-        """The frames of the tab by id."""
         return self.tree.frames
 
     @property
@@ -155,7 +153,7 @@ class Tab:
         self.check()
         document = self.find_document(wanted)
         if document is None:
-            raise ToolError(STALE_REF, "The frame has gone.")
+            raise ToolError(STALE_REF, "The frame is gone.")
         return document
 
     @property
@@ -164,7 +162,6 @@ class Tab:
         return self.is_closed or self.is_crashed
 
     def find_document(self, frame_id: str) -> Document | None:
-        """Return the newest document of a frame; None while it has none."""
         return self.tree.document(frame_id)
 
     async def run(
@@ -200,7 +197,6 @@ class Tab:
         return result.result
 
     async def send(self, command: cdp.Command[R], session: str = "", timeout: float = SCRIPT_SECONDS) -> R:
-        """Send a command to the page."""
         self.check()
         with browser_failures():
             try:
@@ -229,7 +225,6 @@ class Tab:
 
     @property
     def next_ref(self) -> int:
-        """The number of the next ref."""
         return self.refs.next
 
     def claim(self, document: Document, next_ref: int) -> None:

@@ -36,7 +36,6 @@ class TabEvents:
         self._sessions: set[str] = set()
 
     def start(self) -> None:
-        """Prepare the tab's page. The page runs once all commands have arrived."""
         tab = self._tab
         tab.tree.set(tab.target_id, "", "", tab.session)
         self._prepare(tab.session)
@@ -44,7 +43,6 @@ class TabEvents:
         reading.add_done_callback(lambda _: tab.ready.set())
 
     def end(self) -> None:
-        """Handle no more events."""
         for session in self._sessions:
             self._tab.connection.forget(session)
 
@@ -112,7 +110,7 @@ class TabEvents:
         tab = self._tab
         match event:
             case cdp.PageFrameNavigated(frame=described):
-                self._show(session, described)
+                self._record_page(session, described)
             case cdp.PageNavigatedWithinDocument(frame_id=frame_id, url=url):
                 if frame_id in tab.frames:
                     tab.frames[frame_id].url = url
@@ -123,7 +121,7 @@ class TabEvents:
                 if is_for_program(url):
                     if asks_first(url):
                         tab.asked_for_program = time.monotonic()
-                    self._deny(url)
+                    self._notify_denied(url)
                 if frame_id == tab.target_id:
                     tab.navigations += 1
                     tab.is_loading = tab.is_waiting = True
@@ -136,7 +134,7 @@ class TabEvents:
                 return False
         return True
 
-    def _show(self, session: str, described: cdp.PageFrame) -> None:
+    def _record_page(self, session: str, described: cdp.PageFrame) -> None:
         """Record that a frame shows another page. If the page's address is denied, load an empty page instead."""
         tab = self._tab
         url = described.url + (described.url_fragment or "")
@@ -148,9 +146,9 @@ class TabEvents:
             tab.is_crashed = tab.is_hung = tab.is_waiting = False
         self._check_address(frame.id, frame.url, frame.parent_id)
         if (described.url, described.url_fragment) == ("about:blank", "#blocked"):
-            self._deny("about:blank#blocked")
+            self._notify_denied("about:blank#blocked")
         elif not may_show(described.unreachable_url or "", tab.url):
-            self._deny(described.unreachable_url or "")
+            self._notify_denied(described.unreachable_url or "")
 
     def _on_other(self, session: str, event: msgspec.Struct) -> None:
         tab = self._tab
@@ -174,27 +172,27 @@ class TabEvents:
                 tab.connection.post(
                     cdp.FetchFailRequest(request_id=request, error_reason="BlockedByClient"), session
                 )
-                self._deny(described.url)
+                self._notify_denied(described.url)
             case cdp.InputDragIntercepted(data=data):
                 tab.dragged = data
             case _:
-                self._report_denied(event)
+                self._find_denied(event)
                 tab.log.on_event(session, event)
 
-    def _report_denied(self, event: msgspec.Struct) -> None:
-        """Notify the caller of addresses that the browser itself refuses to load."""
+    def _find_denied(self, event: msgspec.Struct) -> None:
+        """Notify the caller if the event says that the browser itself refuses to load an address."""
         match event:
             case cdp.LogEntryAdded(entry=entry) if entry.source == "security":
                 refused = _REFUSED.match(entry.text)
                 if refused is not None:
-                    self._deny(entry.text[refused.end() :])
+                    self._notify_denied(entry.text[refused.end() :])
             case cdp.NetworkLoadingFailed(request_id=request_id, error_text=why) if why == UNSAFE_REDIRECT:
                 request = self._tab.log.in_flight.get(request_id)
-                self._deny(f"redirect of {request.url}" if request else "redirect")
+                self._notify_denied(f"redirect of {request.url}" if request else "redirect")
             case _:
                 pass
 
-    def _deny(self, url: str) -> None:
+    def _notify_denied(self, url: str) -> None:
         if not self._tab.is_attached:
             self._tab.notify("URL_DENIED for the page", url)
 
@@ -214,7 +212,7 @@ class TabEvents:
         parent = tab.frames.get(parent_id) if parent_id else None
         if tab.is_attached or may_show(url, parent.url if parent else None):
             return
-        self._deny(url)
+        self._notify_denied(url)
         session = tab.frames[frame_id].session
         tab.connection.post(cdp.PageNavigate(url="about:blank", frame_id=frame_id), session)
 

@@ -109,7 +109,6 @@ class TaskStore:
         return tasks, 0
 
     def get(self, workspace: str, number: int) -> Task | None:
-        """Return one task of a workspace, or None if there is no such task."""
         with self._transaction() as db:
             return _get(db, workspace, number)
 

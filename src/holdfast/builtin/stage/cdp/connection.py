@@ -1,6 +1,6 @@
-"""A connection to a browser, which sends commands, and passes each event to the handler of its session.
+"""A connection to a browser: it sends commands, and passes each event to the handler of its session.
 
-A session is a DevTools session here: it belongs to a tab or to a part of a tab that has a process of its own.
+Here, a session is a DevTools session, which belongs to a tab or to a part of a tab that has a process of its own.
 """
 
 import asyncio
@@ -83,7 +83,6 @@ class Connection:
         self.closed = asyncio.Event()
 
     def open(self, transport: Transport) -> None:
-        """Use this transport."""
         self._transport = transport
 
     def handle(self, session: str, handler: OnEvent) -> None:
@@ -93,7 +92,7 @@ class Connection:
     def forget(self, session: str) -> None:
         """Stop handling a session that has ended. Its unanswered commands fail."""
         self._handlers.pop(session, None)
-        self.fail(session, SessionLostError("the page has gone"))
+        self.fail(session, SessionLostError("the page is gone"))
 
     def fail(self, session: str, error: Exception) -> None:
         """Raise this error in the callers that wait for answers in a session."""
@@ -132,7 +131,7 @@ class Connection:
 
     def _post(self, command: Command[Any], session: str) -> "asyncio.Future[_Message]":
         if self._transport is None or self.closed.is_set():
-            raise ConnectionLostError("the browser has gone")
+            raise ConnectionLostError("the browser has ended")
         self._next_id += 1
         number = self._next_id
         message: dict[str, Any] = {"id": number, "method": command.METHOD, "params": command}
@@ -145,7 +144,6 @@ class Connection:
         return future
 
     def receive(self, data: bytes) -> None:
-        """Handle a message from the browser."""
         try:
             message = _decode_message(data)
         except msgspec.DecodeError:
@@ -169,10 +167,9 @@ class Connection:
         self.closed.set()
         for _, future in list(self._waiting.values()):
             if not future.done():
-                future.set_exception(ConnectionLostError("the browser has gone"))
+                future.set_exception(ConnectionLostError("the browser has ended"))
 
     def close(self) -> None:
-        """Close the transport."""
         if self._transport is not None:
             self._transport.close()
         self.lost()

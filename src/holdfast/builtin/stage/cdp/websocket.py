@@ -16,6 +16,7 @@ _CONNECT_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 64 * 1024
 _THREADS = WorkerThreads("stage-attach", threads=2)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_NOT_LOCAL = "it must be an address on this machine, such as 127.0.0.1:9222"
 
 
 class NotAnEndpointError(Exception):
@@ -37,14 +38,18 @@ class WebSocketTransport:
 
     @classmethod
     async def open(cls, connection: Connection, url: str) -> "WebSocketTransport":
-        """Connect to the browser with this `ws:` address."""
+        """Connect to the browser with this `ws:` address. Raise NotAnEndpointError if the answer is not that of a WebSocket."""
         try:
             from websockets.asyncio.client import connect
+            from websockets.exceptions import WebSocketException
         except ImportError:
             raise MissingLibraryError from None
-        socket = await connect(
-            url, max_size=MAX_MESSAGE_BYTES, compression=None, open_timeout=_CONNECT_SECONDS, proxy=None
-        )
+        try:
+            socket = await connect(
+                url, max_size=MAX_MESSAGE_BYTES, compression=None, open_timeout=_CONNECT_SECONDS, proxy=None
+            )
+        except WebSocketException as error:
+            raise NotAnEndpointError(f"no browser answers there ({error})") from None
         transport = cls(connection, socket)
         connection.open(transport)
         return transport
@@ -70,16 +75,16 @@ class WebSocketTransport:
 
 async def find_endpoint(address: str) -> str:
     """Return the `ws:` address of the browser that answers at `address`, such as `127.0.0.1:9222`, or an http or ws address."""
-    url = urlsplit(address if "://" in address else f"http://{address}")
     try:
-        port = url.port
+        url = urlsplit(address if "://" in address else f"http://{address}")
+        host, port = url.hostname, url.port
     except ValueError:
-        port = None
-    if url.scheme not in ("http", "ws") or url.hostname not in LOOPBACK or port is None:
-        raise NotAnEndpointError("it is not an address on this machine, such as 127.0.0.1:9222")
+        raise NotAnEndpointError(_NOT_LOCAL) from None
+    if url.scheme not in ("http", "ws") or host not in LOOPBACK or port is None:
+        raise NotAnEndpointError(_NOT_LOCAL)
     if url.scheme == "ws" and url.path not in ("", "/"):
         return address
-    return await _THREADS.run(_read_endpoint, url.hostname, port)
+    return await _THREADS.run(_read_endpoint, host, port)
 
 
 def _read_endpoint(host: str, port: int) -> str:
@@ -95,10 +100,14 @@ def _read_endpoint(host: str, port: int) -> str:
     address = (
         cast("dict[str, Any]", described).get("webSocketDebuggerUrl") if isinstance(described, dict) else None
     )
-    if (
-        not isinstance(address, str)
-        or urlsplit(address).scheme != "ws"
-        or urlsplit(address).hostname not in LOOPBACK
-    ):
+    if not isinstance(address, str) or not _is_local_websocket(address):
         raise NotAnEndpointError("what answers there is not a browser")
     return address
+
+
+def _is_local_websocket(address: str) -> bool:
+    try:
+        url = urlsplit(address)
+    except ValueError:
+        return False
+    return url.scheme == "ws" and url.hostname in LOOPBACK

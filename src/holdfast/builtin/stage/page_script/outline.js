@@ -215,7 +215,7 @@ function outline(root, options) {
       drop(own);
       name = clean(String(content), NAME);
       if (role === 'clickable' && name === '' && !options.refAll && clientRects(entered.element).length === 0) { drop(start); return; }
-    } else if (name !== '' && entered.depth < MAX_DEPTH) {  // keep only the elements in it; deeper, that would take quadratic time
+    } else if (name !== '' && entered.depth < MAX_DEPTH) {  // keep only the elements in it, unless it is so deep in the page that this would take quadratic time
       for (let i = own, to = own; i < texts.length; i++) {
         if (kinds[i] === PAGE_TEXT) { if (i === texts.length - 1) { depths.length = refs.length = texts.length = kinds.length = to; } continue; }
         depths[to] = depths[i]; refs[to] = refs[i]; texts[to] = texts[i]; kinds[to] = kinds[i]; to++;

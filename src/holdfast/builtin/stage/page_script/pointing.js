@@ -32,7 +32,7 @@ const accepts = (element, hit) => hit !== null && (flatContains(element, hit) ||
 // A point at which the mouse hits the element, or else what covers it.
 function pointIn(element) {
   const width = innerWidth, height = innerHeight;
-  let hidden = null;
+  let cover = null;
   for (const rect of clientRects(element)) {
     const left = Math.max(rect.left, 0), top = Math.max(rect.top, 0), right = Math.min(rect.right, width), bottom = Math.min(rect.bottom, height);
     if (right - left < 1 || bottom - top < 1) continue;
@@ -40,10 +40,10 @@ function pointIn(element) {
       const x = left + (right - left) * across, y = top + (bottom - top) * down;
       const hit = deepFromPoint(x, y);
       if (accepts(element, hit)) return { x, y };
-      hidden ??= hit;
+      cover ??= hit;
     }
   }
-  return { cover: hidden };
+  return { cover };
 }
 // Wait until the element is visible, does not move, is enabled and can be hit. Return the point, or the reason why it cannot be hit.
 async function locate(options) {

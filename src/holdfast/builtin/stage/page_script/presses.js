@@ -1,7 +1,7 @@
-// The last check of a click.
+// The last check of a click. `presses.py` explains it.
 
-// While this is not null, a press that does not hit the expected element is stopped before the page sees it.
-// `decided` is undefined until a press arrives, and then whether it is let through. `cover` is the element that it hit.
+// While `armed` is not null, a press that does not hit the expected element is stopped before the page sees it.
+// `armed.decided` is undefined until a press arrives, and then whether the press is let through. `armed.cover` is the element that it hit.
 let armed = null;
 const PRESSES = ['pointerdown', 'mousedown', 'pointerup', 'mouseup', 'click', 'auxclick', 'dblclick', 'contextmenu', 'dragstart'];
 const composedPath = method(Event.prototype, 'composedPath'), preventDefault = method(Event.prototype, 'preventDefault');

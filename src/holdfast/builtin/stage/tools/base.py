@@ -33,7 +33,7 @@ _ACTION_BUDGET = 500  # tokens of an answer that shows what an action changed
 
 
 def with_single_spaces(text: str) -> str:
-    """Return a text to look for with single spaces, as in an outline."""
+    """Return a search text with single spaces, because an outline has no others."""
     return " ".join(text.split())
 
 
@@ -115,7 +115,7 @@ class StageTools:
         elif tab.is_waiting:
             return page_answer(stage, [], budget, tab=tab.id, **facts)
         taken = await take_snapshot(tab)
-        if not taken.lines and taken.url != "about:blank":  # its scripts have not shown anything yet
+        if not taken.lines and taken.url != "about:blank":  # the page's scripts have not shown anything yet
             await settle(tab, TabState(navigations=tab.navigations), LOAD_SECONDS)
             taken = await take_snapshot(tab)
         return answers.snapshot_answer(stage, tab, taken, budget, **facts)

@@ -169,7 +169,7 @@ class ObservingTools(StageTools):
                 raise ToolError(
                     NO_ELEMENT,
                     f"There is no request {number}, or it is no longer kept.",
-                    hint="requests without number lists them.",
+                    hint="To list the requests, call requests without number.",
                 )
             return page_answer(
                 stage, await _describe_request(found_tab, request, budget), budget, tab=found_tab.id
@@ -235,7 +235,9 @@ def _find_download(stage: Stage, number: int) -> tuple[Download, BrowserProcess]
     download = stage.downloads.get(number)
     if download is None:
         raise ToolError(
-            NO_ELEMENT, f"There is no download {number}.", hint="downloads without arguments lists them."
+            NO_ELEMENT,
+            f"There is no download {number}.",
+            hint="To list the downloads, call downloads without arguments.",
         )
     if download.state == "canceled":
         why = f" ({download.reason})" if download.reason else ""
@@ -243,7 +245,7 @@ def _find_download(stage: Stage, number: int) -> tuple[Download, BrowserProcess]
         hint = f"Start the download again in the page.{more}"
         raise ToolError(NO_ELEMENT, f"Download {number} was cancelled{why}.", hint=hint)
     if download.state != "completed":
-        done = f"{download.received} of {download.total or 'unknown'} bytes"
+        done = f"{download.received} bytes{f' of {download.total}' if download.total else ''}"
         raise ToolError(NOT_YET, f"Download {number} is not complete: {done}.", hint="Try again later.")
     return download, stage.browser.process
 

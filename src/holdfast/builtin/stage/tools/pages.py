@@ -57,7 +57,7 @@ class PageTools(StageTools):
         self, call: Call, stage: Annotated[str, "Such as s1; else the last used."] = ""
     ) -> dict[str, Any]:
         """Close a stage and its tabs."""
-        found_stage = self._owners.any_stage(call, stage)
+        found_stage = self._owners.stage_even_if_lost(call, stage)
         await self._owners.stages.remove(found_stage.id)
         return {"closed": found_stage.id, "stages": list(self._owners.stages.ids())}
 
