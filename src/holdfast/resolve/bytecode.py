@@ -1,8 +1,8 @@
 """Find out whether Python may read compiled modules in a project's `__pycache__`, and which these are.
 
 Python runs a compiled module even if it was not compiled from the source next to it. So a project's server gets the variable
-`PYTHONPYCACHEPREFIX`, and Python looks for compiled modules in another folder. But options (`-E`, `-I`), launchers and shells
-can remove this variable.
+`PYTHONPYCACHEPREFIX`, and Python looks for compiled modules in another folder. But the options `-E` and `-I` make Python ignore this
+variable, and launchers and shells can remove it.
 """
 
 import errno
