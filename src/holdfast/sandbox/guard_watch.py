@@ -154,7 +154,7 @@ class _ConfigNames:
     guarded: frozenset[tuple[str, str]]
     """The guarded names that exist, each with its target if it is a link. They are looked up one by one, however many names the folder has."""
     dotfiles: frozenset[str]
-    """All others that begin with a dot."""
+    """All other names that begin with a dot."""
     is_complete: bool
     """Whether all names of the folder were seen."""
 

@@ -56,7 +56,7 @@ class MountPlan:
         """Wait until bubblewrap has mounted everything for the process `pid`. Raise if a mount is not as planned. Blocks.
 
         Once everything is mounted, detach the sandbox's mounts from those of the machine, if this process may do so, and make the device
-        files read-only, if the plan says so. Then compare the mounts with the plan. At last lower the priority of the process, if the plan
+        files read-only, if the plan says so. Then compare the mounts with the plan. Finally, lower the priority of the process, if the plan
         says so. Return False if the process has ended.
         """
         deadline = time.monotonic() + _SETUP_SECONDS

@@ -120,9 +120,9 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
     # Their flags are in memory, which a filter cannot read. With ENOSYS, programs fall back to `clone` and `openat`.
     "clone3": (_deny(errno.ENOSYS),),
     "openat2": (_deny(errno.ENOSYS),),
-    # The kernel counts its requests for the whole machine (fs.aio-max-nr). Programs then use threads.
+    # The kernel limits asynchronous requests for the whole machine (fs.aio-max-nr). With ENOSYS, programs use threads.
     "io_setup": (_deny(errno.ENOSYS),),
-    # The machine reserves its huge pages for one program, such as a database, and no quota counts them. Programs then use normal pages.
+    # The machine reserves its huge pages for one program, such as a database, and no quota counts them. Without them, programs use normal pages.
     "mmap": _deny_bits(3, _MAP_HUGE, errno.ENOMEM),
     "memfd_create": _deny_bits(1, _MEMFD_HUGE),
     "shmget": _deny_bits(2, _SHM_HUGE),
