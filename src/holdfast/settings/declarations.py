@@ -347,7 +347,7 @@ class AgentSettings(SettingsSection):
     max_depth: int = field(
         default=1,
         metadata={
-            "help": "How many levels of [agents](agents.md) there may be below your own one: sub-agents, and sessions that an agent"
+            "help": "How many levels of [agents](agents.md) there may be below your own agent: sub-agents, and sessions that an agent"
             " creates. With 0, no agent starts another one.",
             "min": 0,
             "max": 5,
@@ -483,7 +483,7 @@ class GatewaySettings(SettingsSection):
     session_idle_seconds: int = field(
         default=3600,
         metadata={
-            "help": "End the session of an MCP client, and its servers, after this time without a request or an open stream. A session that sends no request after initialize ends after 60 seconds.",
+            "help": "End the session of an MCP client, and its servers, after this time without a request or an open stream. A session whose client sends no request after `initialize` ends after 60 seconds.",
             "min": 1,
             "max": _YEAR,
         },

@@ -39,7 +39,7 @@ WORKSPACES_FOLDER = "workspaces"
 SUFFIX = ".toml"
 _MAX_FILE_BYTES = 64 * 1024
 _MAX_ADDRESS_LENGTH = 4096
-# A file that changes while it is read is read again, at most this often.
+# How many times a file is read, if it changes while it is read.
 _MAX_READS = 100
 
 
