@@ -32,7 +32,7 @@ def is_covered_by_approval(name: str, value: str, folder: str) -> bool:
     return len(names) <= _MAX_FOLDERS and all(map(_is_folder_of_project, names))
 
 
-def how_to_be_covered(name: str) -> str:
+def what_approval_covers(name: str) -> str:
     """What an approval covers of the variable, to follow the reason of a refusal; empty if it covers nothing."""
     if name == PYTHON_PATH:
         return (

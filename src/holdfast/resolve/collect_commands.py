@@ -48,7 +48,7 @@ from holdfast.resolve.manifests import (
     without_quotes,
 )
 from holdfast.resolve.program_imports import PYTHON_MODULES, import_candidates, javascript_candidates
-from holdfast.resolve.script_kinds import Kind
+from holdfast.resolve.script_languages import Language
 
 _MAX_SOURCE_ENTRIES = 50_000  # in all folders that are searched for sources
 # A task file may include files with these suffixes.
@@ -186,8 +186,8 @@ class CommandCollector:
 
     def _add_inline_code(self, text: str, base: str) -> None:
         """Add the modules and files that code in the command names: `python -c 'import server'`, `node -e 'require("./x")'`."""
-        source, kinds = text.encode(errors="replace"), (Kind.PYTHON, Kind.JAVASCRIPT)
-        for path in import_candidates(f"{base}/code", source, kinds, (base, f"{base}/src")):
+        source, languages = text.encode(errors="replace"), (Language.PYTHON, Language.JAVASCRIPT)
+        for path in import_candidates(f"{base}/code", source, languages, (base, f"{base}/src")):
             self._packages.look_up(path)
         for word in dict.fromkeys(words_in_code(text)):
             self._files.hashes.check_deadline(base)

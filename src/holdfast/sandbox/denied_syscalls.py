@@ -46,7 +46,7 @@ The rules are in `bwrap/seccomp.py` and `container/seccomp.py`.
 """
 RESTRICTED_CALLS = frozenset(_NUMBERS)
 """The names of all calls above: those that are always denied, and the special cases."""
-DENIED_REQUESTS = (
+DENIED_IOCTLS = (
     *(0x5412, 0x541C),  # TIOCSTI, TIOCLINUX: they insert input into a terminal
     # BTRFS_IOC_SNAP_CREATE and SUBVOL_CREATE, with their second versions. Earlier kernels let the owner of any folder take a
     # snapshot of the whole subvolume that contains it, and so read what is outside of a root.

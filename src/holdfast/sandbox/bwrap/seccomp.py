@@ -4,7 +4,7 @@ import errno
 import struct
 from collections.abc import Iterator
 
-from holdfast.sandbox.denied_syscalls import DENIED_REQUESTS, FIRST_COMMON_NUMBER, LAST_NUMBER, Architecture
+from holdfast.sandbox.denied_syscalls import DENIED_IOCTLS, FIRST_COMMON_NUMBER, LAST_NUMBER, Architecture
 
 # BPF operations: load a word of `seccomp_data`, compare, test bits, mask, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -136,7 +136,7 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
         _deny(errno.EAFNOSUPPORT),
         *_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF),
     ),
-    "ioctl": tuple(_deny_values(1, DENIED_REQUESTS)),
+    "ioctl": tuple(_deny_values(1, DENIED_IOCTLS)),
     "fcntl": (
         _load_argument(1),
         (_AT_LEAST, 0, 1, _UNKNOWN_COMMAND),
