@@ -392,7 +392,7 @@ class Host:
             parsed_id, stored = SessionId(""), None
         if stored is not None and stored.context.user_id == user_id:
             return stored
-        # Both cases do the same work, so that their duration does not reveal which one it is.
+        # For a session of another user and for an unknown id, the same work is done, so that the duration does not tell them apart.
         reason = "it is another user's" if stored is not None else "there is none"
         context = SessionContext(session_id=parsed_id, trust_level=Trust.SANDBOXED, user_id=user_id)
         await run_to_completion(self.audit_denied(codes.UNKNOWN_SESSION, reason, context))

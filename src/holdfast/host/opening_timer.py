@@ -4,7 +4,7 @@ import time
 
 
 class OpeningTimer:
-    """The seconds of each phase. The first begins when the timer is made, each other one when the previous one ends."""
+    """The seconds of each phase. The first begins when the timer is made; each of the others when the previous phase ends."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

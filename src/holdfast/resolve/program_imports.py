@@ -39,7 +39,7 @@ _USUAL_CODINGS = (
     "iso-8859-15",
     "cp1252",
 )
-# Any quoted relative path. It may not be an import, but hashing one file too many does no harm. The quotation marks are not
+# Any quoted relative path. It may not be an import, but hashing an extra file does no harm. The quotation marks are not
 # part of a match: the one that ends a text in a comment may begin an import.
 _JAVASCRIPT_IMPORT = re.compile(r"(?<=[\"'`])\.{1,2}(?:[/\\][^\"'`\n]*)?(?=[\"'`])")
 _JAVASCRIPT_URL = re.compile(

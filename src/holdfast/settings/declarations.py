@@ -538,7 +538,7 @@ class SessionSettings(SettingsSection):
         default=0,
         metadata={
             "help": "Delete sessions that were not used for this many days. This happens whenever Holdfast starts. If it would delete all"
-            " sessions, the clock may be wrong: they are deleted at the first start a day later. Audit records are kept. 0 means that sessions are kept for ever.",
+            " sessions, the clock may be wrong: they are deleted at the first start a day later. Audit records are kept. 0 means that none are deleted.",
             "min": 0,
             "max": 36_500,
         },

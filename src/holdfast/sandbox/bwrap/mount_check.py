@@ -70,7 +70,7 @@ class MountPlan:
             # The text is read every millisecond. To parse all of it each time would slow down the whole process.
             if is_set_up(parse_mountinfo("\n".join(_ROOT_LINE.findall(text))), on_host):
                 _detach(pid, self._device_files(text), must_succeed=self.protect_devices)
-                try:  # what was mounted until now must be as planned, and later mounts of the host do not appear any more
+                try:  # read again, because mounts of the machine may have appeared before the sandbox was detached
                     mounts = parse_mountinfo(_read_text(f"/proc/{pid}/mountinfo"))
                 except OSError:
                     return False
