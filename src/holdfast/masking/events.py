@@ -117,7 +117,6 @@ class MessageMasker:
         """The last piece of each kind, if its end is delayed."""
 
     def set_mask(self, mask: Mask) -> None:
-        """Use this mask for the following pieces."""
         self._mask = mask
         for stream in self._streams.values():
             stream.set_mask(mask)

@@ -176,7 +176,6 @@ def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
 
 
 def _add_app_fields(entry: ServerEntry, server: ServerSpec) -> ServerSpec:
-    """The server with the keys of `AppFields`."""
     fields = _parse(entry, AppFields)
     if fields.warm and (not isinstance(server.transport, Stdio) or server.lifetime is Lifetime.HOST):
         raise RefusedEntryError(

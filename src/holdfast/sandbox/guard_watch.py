@@ -70,7 +70,6 @@ class GuardedRoot:
 
     @property
     def names(self) -> Collection[str]:
-        """The guarded names."""
         return (*self._placeholders, *self._existing)
 
     def find_problem(self, lookups: "_LookupCache") -> str:
@@ -112,7 +111,6 @@ class GuardedRoot:
             )
 
     def close(self) -> None:
-        """Close all descriptors."""
         with self._lock:
             self._opened.close()
             self._root = -1
@@ -242,7 +240,6 @@ class GuardWatch:
         child.on_gone(partial(self._remove, watched))
 
     def close(self) -> None:
-        """Stop watching."""
         for timer in (self._timer, self._pause):
             if timer is not None:
                 timer.cancel()

@@ -190,7 +190,6 @@ class Registry:
         return slug
 
     def bound_folders(self, slug: str) -> tuple[str, ...]:
-        """Return the folders that are bound to a workspace."""
         bound = read_bindings(self._folder).bound
         return tuple(sorted(folder for folder, other in bound.items() if other == slug))
 

@@ -97,7 +97,6 @@ class EgressProxy:
         self._start(self._accept(listener))
 
     def close(self) -> None:
-        """Stop serving, and close every connection."""
         for task in self._tasks:
             task.cancel()
 

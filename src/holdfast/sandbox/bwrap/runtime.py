@@ -52,7 +52,6 @@ class ProgramRuntime:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths of the needed files."""
         return tuple(opened.path for opened in self.needed)
 
 

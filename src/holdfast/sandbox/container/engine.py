@@ -33,7 +33,6 @@ class Engine:
 
     @property
     def missing_message(self) -> str:
-        """The message if the program is missing."""
         return f"{self.name} is missing. Install it, or remove sandbox.engine from the settings to use bubblewrap."
 
     def environment(self) -> dict[str, str]:
