@@ -128,7 +128,10 @@ async def test_the_status_names_configured_built_in_servers_that_the_session_did
         status = str(await client.call("holdfast__status"))
 
     assert "Server tasks: not offered (load). It needs a workspace." in status
-    assert "Server task: not offered (load). There is no built-in server of this name. There are: " in status
+    assert (
+        "Server task: not offered (load). There is no built-in server of this name. The built-in servers are: "
+        in status
+    )
     assert "Server files: not offered" not in status
 
 

@@ -286,7 +286,7 @@ async def test_tools_are_offered_by_pattern_and_servers_without_one_are_not_star
         refusals = {refusal.server: refusal.reason for refusal in session.refusals}
 
     assert (found, refused.code) == ({"own.add", "other.repeat"}, "UNKNOWN_TOOL")
-    not_asked_for = "None of its tools is among those that the application that opened the session allows."
+    not_asked_for = "None of its tools is allowed by the application that opened the session."
     assert refusals == {"broken": not_asked_for, "files": not_asked_for}
 
 

@@ -59,5 +59,11 @@ def test_known_secrets_of_an_entry() -> None:
     }  # fmt: skip
 
 
+def test_password_that_is_joined_to_its_option_in_an_entry() -> None:
+    entry: Json = {"command": "/usr/bin/mysql", "args": ["-pp1p1p1", "shop"]}
+
+    assert [*secrets_in_json(entry)] == ["p1p1p1"]
+
+
 def test_password_of_a_url_in_any_variable_is_a_secret() -> None:
     assert secrets_in_mapping({"DATABASE_URL": "postgres://u:hunter2@db/x?sslmode=require"}) == ("hunter2",)

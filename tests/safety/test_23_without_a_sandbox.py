@@ -158,7 +158,7 @@ async def test_working_sandbox_is_detected() -> None:
         ("", "bubblewrap (bwrap) is missing. Install your system's package 'bubblewrap'."),
         (
             "podman",
-            "podman is missing. Install it, or remove the engine from the settings to use bubblewrap.",
+            "podman is missing. Install it, or remove sandbox.engine from the settings to use bubblewrap.",
         ),
     ],
 )

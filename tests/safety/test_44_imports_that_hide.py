@@ -17,7 +17,7 @@ from holdfast.cli.servers.review_server import describe_program
 from holdfast.resolve.program import describe_change, quote_path
 from holdfast.resolve.program_imports import import_candidates
 from holdfast.resolve.read_program import read_program
-from holdfast.resolve.script_kinds import Kind
+from holdfast.resolve.script_languages import Language
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.cost import count_calls
 from tests.safety.test_44_rewriting_an_approved_program import SERVER, TOOLS, approve_project, open_and_call
@@ -132,7 +132,7 @@ def test_import_cannot_be_hidden_from_the_approval(folder: Path, case: str):
 def test_cost_of_what_looks_like_imports_is_linear(line: str):
     def cost(lines: int) -> int:
         source = "".join(map(line.format, range(lines))).encode()
-        return count_calls(lambda: [*import_candidates("/p/s.py", source, (Kind.PYTHON,))])
+        return count_calls(lambda: [*import_candidates("/p/s.py", source, (Language.PYTHON,))])
 
     assert cost(400) < 2.5 * cost(200)
 

@@ -78,7 +78,7 @@ class Admission:
         self._store = store
         self._approvals = approvals
         self.set_rules(settings.permission)
-        # The key of a model is a secret under every name.
+        # The model's API key is a secret, whatever its variable is called.
         model_key = inputs.environ.get(inputs.settings.model.api_key_env, "").strip()
         self._environ_secrets = (*secrets_by_name(inputs.environ), *filter(None, [model_key]))
         mask = Mask.of(self._environ_secrets)
@@ -89,7 +89,7 @@ class Admission:
         self._rules = rules_from_settings(settings).restrict(ALWAYS_ASKED, BUILTIN_ORIGIN)
 
     async def plan(self, options: OpenOptions) -> "SessionPlan":
-        """Plan a session as if it were new: its context, its workspace and its permission rules."""
+        """Plan a session: its context (with a new id), its workspace and its permission rules."""
         context, workspace, folder_workspace, warnings = await run_with_file_timeout(
             self._new_context, options, path=str(options.cwd)
         )
@@ -171,7 +171,7 @@ class Admission:
     ) -> tuple[Mask, Mask]:
         """The mask for what is stored and logged, and the mask for questions to the user.
 
-        Questions hide only what comes from the application, the operator, the user, the workspace and this process's
+        Questions hide only secrets of the application, the operator, the user, the workspace and this process's
         environment. The author of a project's file, or a client, must not be able to hide a part of a question, not even
         in calls to its own server.
         """
@@ -232,7 +232,7 @@ class Admission:
         )
 
     def _unbound_workspace_warnings(self, folder: str) -> tuple[SessionWarning, ...]:
-        """A warning if a file in the folder names a workspace that the folder is not bound to, unless the user has declined that."""
+        """A warning if a file in the folder names a workspace that the folder is not bound to, unless the user has declined to bind it."""
         announcement = self._registry.find_announced(folder)
         if announcement is None:
             return ()

@@ -48,7 +48,7 @@ class AgentFile:
     problem: str = ""
     """Why the definition cannot be used; empty if it can."""
     is_approved: bool = True
-    """Whether it may be used without an answer of the user. Always true for the user's own file."""
+    """Whether the user has approved it as it is now. Always true for the user's own file."""
 
 
 class AgentDefinitions:
@@ -100,7 +100,7 @@ class AgentDefinitions:
         return None
 
     async def list(self, folder: str) -> list[AgentFile]:
-        """The definitions for sessions in this folder, also those that cannot be used: `problem` says why."""
+        """The definitions for sessions in this folder, including those that cannot be used: `problem` says why."""
         project = Path(folder) / PROJECT_FOLDER
         own_names = await run_with_file_timeout(_names, self._own_folder, path=str(self._own_folder))
         project_names = await run_with_file_timeout(_names, project, path=str(project))
@@ -121,7 +121,7 @@ class AgentDefinitions:
         await self._store.write(write)
 
     async def _check(self, agent_file: AgentFile) -> AgentFile:
-        """The file without its definition, and with the `problem`, if the definition may not be used."""
+        """The file; if its definition may not be used, without the definition and with a `problem`."""
         if agent_file.is_project and not agent_file.text and agent_file.problem:
             return agent_file  # there is nothing that could be approved
         if agent_file.is_project:

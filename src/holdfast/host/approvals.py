@@ -57,7 +57,7 @@ from holdfast.wire.mcp.tools import Tool
 
 T = TypeVar("T")
 _THREADS = WorkerThreads("definitions", threads=2)
-_MAX_ROWS = 100  # that one transaction writes: all sessions share the writer
+_MAX_ROWS = 100  # in one transaction; other sessions write between two transactions
 _READ_SECONDS = 20.0  # enough for a program of the largest size on a slow disk
 _REVIEW = "To review it, run: holdfast servers approve"
 _NO_LONGER_APPROVED = (
@@ -229,7 +229,7 @@ class Approvals:
                 why_edits_need_approval, program, folder, approved.all_hashes, path=folder
             )
         if why:
-            raise HoldfastError(codes.NOT_APPROVED, why + _why_not_followed(ended_by))
+            raise HoldfastError(codes.NOT_APPROVED, why + _why_no_longer_followed(ended_by))
         return program
 
     async def check_program_files(
@@ -259,7 +259,7 @@ class Approvals:
         if not approved.last_parts:
             return ""
         change = describe_change(approved.last_parts, program)
-        return f"{change}.{_why_not_followed(ended_by)}" if change and ended_by else change
+        return f"{change}.{_why_no_longer_followed(ended_by)}" if change and ended_by else change
 
     async def approve_tools(
         self,
@@ -332,9 +332,8 @@ class Approvals:
 
         - A built-in server, and one of the application unless it has `"pin_tools": true`: all, with annotations.
         - Any other server with `"pin_tools": false`: all, without annotations.
-        - Other servers: the tools whose definition has not changed since first use or since its last approval. A server of the
-          operator, the user or the application has annotations then; one of a project or a client only if a person approved
-          the definition. With the setting `servers.pin_tools = "project"`, changed tools of the operator's and the user's
+        - Other servers: the tools whose definition is as at first use or at its last approval; with annotations if the server
+          is the operator's, the user's or the application's, or if a person approved the definition. With the setting `servers.pin_tools = "project"`, changed tools of the operator's and the user's
           servers are offered too, without annotations.
 
         `mask` is the same as in `approve_tools`.
@@ -413,7 +412,7 @@ def _add_names(pins: Mapping[str, frozenset[str]], stored: Mapping[str, str]) ->
     return {**pins, **{name: pins[masked] for name, masked in stored.items() if masked in pins}}
 
 
-def _why_not_followed(ended_by: str) -> str:
+def _why_no_longer_followed(ended_by: str) -> str:
     """A sentence that names the confined server whose start ended the approval of later edits; empty if there is none."""
     if not ended_by:
         return ""

@@ -23,7 +23,7 @@ Fields: TypeAlias = "Arguments | str | float | list[str] | bool | None"
 Elicit: TypeAlias = Callable[[JsonObject], "Awaitable[Fields] | Fields"]
 """Answers a server's question: the fields of the form, the value of its only field, True to accept a question without fields, None to decline.
 
-The fields are a mapping, a dataclass or a pydantic model. The whole result of `elicitation/create`, with its `action`, is also taken.
+The fields are a mapping, a dataclass or a pydantic model. The whole result of `elicitation/create`, with its `action`, is also accepted.
 """
 Sample: TypeAlias = Callable[[JsonObject], "Awaitable[str | Arguments] | str | Arguments"]
 """Answers a server's sampling request: the text of the model, or the whole result of `sampling/createMessage`."""

@@ -1,6 +1,6 @@
 """Apply changes of the configuration to live sessions of MCP clients: servers, logins, approvals, workspaces, permission rules.
 
-A person or another process changes the configuration while the gateway runs. Other sessions get the changes when they are opened again.
+A person or another process changes the configuration while the gateway runs. Sessions of other front ends get the changes when they are opened again.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class ConfigWatch:
         self._warned: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
         """What was last reported about a session: a failure that is tried again every second is reported once."""
         self._shared: dict[ConfigVersion, ConfigVersion] = {}
-        """Versions that sessions with the same one share, to save memory."""
+        """Equal versions of several sessions are one object, to save memory."""
         self._settings_version = _file_versions([settings.file])
 
     async def version(self, cwd: str | Path) -> ConfigVersion:

@@ -45,8 +45,8 @@ def why_not_to_follow(name: str, folder: str, program: Program) -> str:
 def why_edits_need_approval(program: Program, folder: str, approved: Mapping[str, Collection[str]]) -> str:
     """Why a changed program needs approval, although later edits are approved; empty if it needs none. Blocks.
 
-    `approved` has the approved hashes of each file. Confined servers may write to files outside of the project's folder, even
-    if the project has a link or a hard link to them.
+    `approved` has the approved hashes of each file. A changed file outside of the project's folder, or with a second hard link,
+    needs approval, because a confined server may be able to write to it.
     """
     for path, content in program.files.items():
         if content not in approved.get(path, ()) and not _is_only_in(folder, Path(folder, path)):

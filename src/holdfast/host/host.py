@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 _USAGE = "async with Host(…) as host:"
 _MAX_ID_LENGTH = 256
-_MAX_LOGGED_REFUSALS = 1000  # the same refusal is logged once for all sessions
+_MAX_REMEMBERED_REFUSALS = 1000  # so that a refusal of several sessions is logged once
 _NO_SESSION = SessionContext(session_id=SessionId(""), trust_level=Trust.SANDBOXED)
 
 
@@ -239,9 +239,9 @@ class Host:
 
         Outside of a session, the run opens a session with these options, and closes it at the end. Inside a session, it
         uses that session, and closes the servers of lifetime `run` at the end. Inside another run, it joins that run and
-        closes nothing. With `isolate`, it always opens and closes a session of its own, and so has its own servers. Inside
-        another session, it takes the options that are not given from that session, except for the title, the tags and
-        the functions `ask`, `elicit`, `sample` and `on_event`. It never gets more rights.
+        closes nothing. With `isolate`, it always opens and closes a session of its own, with its own servers. If that is inside
+        another session, the new one never gets more rights, and options that are not given are those of the other session,
+        except for the title, the tags and the functions `ask`, `elicit`, `sample` and `on_event`.
         """
         outer = current_scope()
         if outer is not None:
@@ -282,7 +282,7 @@ class Host:
                 # The application or the workspace chose to leave it out, or an earlier session logged the same.
                 if refusal.stage is Stage.SELECT or refusal in self._logged_refusals:
                     continue
-                if len(self._logged_refusals) >= _MAX_LOGGED_REFUSALS:
+                if len(self._logged_refusals) >= _MAX_REMEMBERED_REFUSALS:
                     self._logged_refusals.clear()
                 self._logged_refusals.add(refusal)
                 # The message has the name and the reason, because an application's log may show no fields.
@@ -392,7 +392,7 @@ class Host:
             parsed_id, stored = SessionId(""), None
         if stored is not None and stored.context.user_id == user_id:
             return stored
-        # Both cases do the same work, so that their duration does not reveal which one it is.
+        # For a session of another user and for an unknown id, the same work is done, so that the duration does not tell them apart.
         reason = "it is another user's" if stored is not None else "there is none"
         context = SessionContext(session_id=parsed_id, trust_level=Trust.SANDBOXED, user_id=user_id)
         await run_to_completion(self.audit_denied(codes.UNKNOWN_SESSION, reason, context))

@@ -285,8 +285,8 @@ def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own:
         imposed_by=f"the agent {definition.name!r}", servers=definition.servers, patterns=definition.tools
     )
     definition_model = definition.model if is_own else ""
-    # The user chose the model of a session, but not that of one which an agent created.
-    first, then = (
+    # The user's choice comes before the definition's model. In a session inside another one, `options.model` is inherited.
+    first, second = (
         (options.model, definition_model) if options.parent is None else (definition_model, options.model)
     )
     return replace(
@@ -295,7 +295,7 @@ def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own:
         limiting_definitions=(*options.limiting_definitions, definition),
         restrictions=(*options.restrictions, restriction),
         mode=None if options.mode is None else lowest_mode(options.mode, definition.mode),
-        model=first or then,
+        model=first or second,
     )
 
 

@@ -118,7 +118,7 @@ class Opener:
             return await self._reopen(stored, plan)
 
     def _check_model(self, options: OpenOptions) -> None:
-        """Raise if an application names a model that no provider can have. A user is told at the first prompt, and can type /model."""
+        """Raise if an application names a model that no provider can have. Users of other front ends are told at the first prompt, and can type /model."""
         name, is_application = options.model, options.opened_by == DoorKind.PYTHON
         has_provider = ":" in name or name == "test" or bool(self.models.settings.base_url)
         if is_application and name and not has_provider and options.agent is None and self.agent is None:

@@ -67,7 +67,7 @@ def compile_command(command: PackageCommand, folder: str) -> tuple[str, ...]:
 
 
 async def wait_for_installation(child: Child, folder: Path, *, package: str) -> tuple[int, str]:
-    """Wait until a package is installed or compiled; end that if it takes too long, or too much space. Return the exit code and the last output."""
+    """Wait until the command that installs or compiles a package has ended. End it if it takes too long, or too much space. Return its exit code and last output."""
     reading = asyncio.gather(_read_all(child.stdout.fileno()), _read_all(child.stderr.fileno()))
     waiting = asyncio.ensure_future(child.wait())
     deadline = time.monotonic() + FETCH_SECONDS
@@ -102,7 +102,7 @@ def _too_large(package: str) -> HoldfastError:
 def _too_slow(package: str) -> HoldfastError:
     return HoldfastError(
         codes.SPAWN_FAILED,
-        f"{package} was not fetched and compiled within {FETCH_SECONDS:g} seconds. Try again later.",
+        f"{package} cannot be used: fetching or compiling it took more than {FETCH_SECONDS:g} seconds. Try again later.",
     )
 
 

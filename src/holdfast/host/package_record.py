@@ -17,8 +17,8 @@ from holdfast.resolve.package_runner import PackageCommand, Runner
 
 MAX_BYTES = 1024**3
 """How large the packages of one server may be."""
-_MAX_ENTRIES = 200_000  # files, or folders
-_MAX_FOLDERS = 50  # of servers; those that were not used for the longest time are removed
+_MAX_ENTRIES = 200_000  # files and folders
+_MAX_PACKAGES = 50  # one for each server; those that were not used for the longest time are removed
 # Files that the package managers write for themselves. They differ at each installation, or depend on whether a version was given.
 _FOLDERS_OF_PIPX = ("shared", "logs", ".cache")
 _FILES_OF_MANAGERS = re.compile(
@@ -51,12 +51,12 @@ def read_record(folder: Path) -> PackageRecord | None:
 
 
 def make_empty_folder(packages: Path, folder: Path) -> None:
-    """Make an empty folder. Remove the folders that were not used for the longest time, if there are too many."""
+    """Make an empty folder for a package. If there are too many packages, remove those that were not used for the longest time."""
     folder.with_suffix(".json").unlink(missing_ok=True)
     remove_tree(folder)
     folder.mkdir(parents=True)
     records = sorted(packages.glob("*.json"), key=_last_change)
-    for record in records[: max(0, len(records) - _MAX_FOLDERS)]:
+    for record in records[: max(0, len(records) - _MAX_PACKAGES)]:
         record.unlink(missing_ok=True)
         # If the folder of another server cannot be removed, this server's package is fetched all the same.
         with suppress(OSError):
@@ -142,7 +142,7 @@ def _installed_version(folder: Path, command: PackageCommand) -> str:
     if command.runner in (Runner.NPX, Runner.BUNX):
         return str(_read_manifest(folder, command).get("version", ""))[:100]
     wanted = command.name.lower().replace("-", "_")
-    # Not glob: other processes may still remove files of the sandbox.
+    # Not glob, which fails if another process removes a folder (a placeholder) at that moment.
     for base, folders, _ in walk_folders(folder):
         for info in folders if base.endswith("/site-packages") else ():
             name, _, version = info.removesuffix(".dist-info").rpartition("-")

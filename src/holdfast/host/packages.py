@@ -1,7 +1,7 @@
 """Fetch the packages of confined servers that a package runner (`npx`, `uvx`, `bunx`, `pipx run`) starts.
 
 Fetching is confined: it reaches the registry and sees none of the session's folders. The packages of each server are kept in a
-folder of their own. The server runs with that folder read-only, and does not reach the registry. Servers that are not confined do
+folder of their own. The server runs with that folder read-only, and gets no access to the registry. Servers that are not confined do
 not use these folders.
 """
 
@@ -111,7 +111,7 @@ class Packages:
         self._environ = environ
 
     async def prepare(self, spec: ServerSpec) -> ServerSpec:
-        """The spec that runs a fetched package, for a confined server of a package runner. Others are returned unchanged."""
+        """For a confined server that a package runner starts, the spec that runs its fetched package. Other specs are returned unchanged."""
         stdio = spec.transport
         if not isinstance(stdio, Stdio) or spec.confinement is None or spec.source is Source.CLIENT:
             return spec
@@ -135,7 +135,7 @@ class Packages:
         return replace(spec, transport=transport, confinement=fetched.apply_to(spec.confinement))
 
     async def _runs_files_of_project(self, stdio: Stdio, folder: str) -> bool:
-        """Whether the command names files of the project, which are checked, or may do so."""
+        """Whether the command runs files of the project, or may do so."""
         if stdio.module_folders:
             return True
         argv, search_path = (stdio.command, *stdio.args), self._environ.get("PATH", "")
@@ -222,7 +222,7 @@ class Packages:
     async def _compile(self, folder: Path, command: PackageCommand, record: PackageRecord) -> PackageRecord:
         """Compile the Python modules of a package, and write its record.
 
-        The record is made before: compiled modules differ at each installation, and the record has a hash of all files.
+        The record was made before, because it has a hash of all files, and compiled modules differ at each installation.
         """
         if argv := await _THREADS.run(compile_command, command, str(folder)):
             confinement = Confinement(roots=(str(folder),), quota=_QUOTA)

@@ -43,7 +43,7 @@ class Retention:
         self._containers = containers
 
     async def clean_up(self, keep_days: int) -> None:
-        """Close the sessions of hosts that ended without closing them, and delete those that are no longer kept.
+        """Close the sessions of hosts that ended without closing them, and delete the sessions that were not used for `keep_days`.
 
         No session is deleted if `keep_days` is 0, or if the clock may be wrong (`_postpone_if_clock_may_be_wrong`).
         """

@@ -28,7 +28,7 @@ from holdfast.workspaces.registry import WORKSPACES_FOLDER, Registry
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 0.005
-"""For short results, the files are checked at most this often: a check costs 1 to 2 % of a call."""
+"""For short results, the files are checked again after this time at the earliest, because each check delays a call."""
 SHORT_RESULT_BYTES = 64
 """A longer result may contain one of the files, so they are checked before it is stored."""
 _RETRY_SECONDS = 60.0  # if the file system does not respond
@@ -100,7 +100,8 @@ class SecretFiles:
     def _find_changed(self) -> dict[bytes, FileVersion]:
         """The files that have changed, with their versions."""
         changed: dict[bytes, FileVersion] = {}
-        for path, known in self._versions.items():  # no function per file: every call waits for this
+        # No function is called for each file, because every call waits for this loop.
+        for path, known in self._versions.items():
             if known is None and not access(path, F_OK):  # fast for a file that does not exist
                 continue
             try:

@@ -102,7 +102,7 @@ _OTHER_NAMES = {
 }
 """Wrong keys that other libraries use, and the key that is meant. The most similar key would be another one, or none."""
 _FILE_KEYS = ("mcpServers", "servers")
-"""What contains the servers in the config files of MCP clients."""
+"""The keys that contain the servers in the config files of MCP clients."""
 _EXAMPLE = '{"name": {"command": "…"}}'
 
 

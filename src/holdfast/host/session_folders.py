@@ -20,7 +20,7 @@ def check_folders(name: str, values: Sequence[Any], protected: Sequence[str]) ->
     """Check each folder with `check_folder`. `name` is the parameter that the folders came from."""
     if len(values) > _MAX_FOLDERS:
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{name} has {len(values)} folders; the maximum is {_MAX_FOLDERS}."
+            codes.BAD_ARGUMENT, f"{name} has {len(values)} folders; the maximum is {_MAX_FOLDERS}. Use fewer."
         )
     return tuple(check_folder(f"{name}[{index}]", value, protected) for index, value in enumerate(values))
 

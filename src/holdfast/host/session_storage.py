@@ -46,7 +46,6 @@ class SessionStorage:
     def opening_events(
         self, context: SessionContext, resolution: Resolution, mask: Mask, *, is_new: bool
     ) -> OpeningEvents:
-        """The events with which a session is opened."""
         return OpeningEvents(context, resolution, self.audit, mask, at=self.store.now(), is_new=is_new)
 
     async def acquire(self, work: Callable[[Tx], Acquired], undo: Callable[[Tx, Hold], None]) -> Acquired:

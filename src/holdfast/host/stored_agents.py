@@ -32,7 +32,7 @@ async def resume_options(
 ) -> OpenOptions:
     """The options of resuming a session, with the limits of all definitions that it had. The same agent answers by default.
 
-    Raise if one of them cannot be used any more: without it, the session would get more rights than it had.
+    Raise if a definition can no longer be used: without it, the session would get more rights than it had.
     """
     settings = session.settings
     kept = str(settings.get(_OWN, ""))

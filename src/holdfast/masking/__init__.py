@@ -6,7 +6,7 @@
 * A *likely secret* is recognised by its name or its position. It is masked in logs, errors, listings and the stored arguments of calls.
   In listings and URLs, a value that looks random is also a likely secret.
 
-A *span* is the begin and the end of a secret in a text. Long secrets are split into *fragments*, and each fragment is masked.
+A *span* is the beginning and the end of a secret in a text. Long secrets are split into *fragments*, and each fragment is masked.
 """
 
 MASKED = "[masked]"

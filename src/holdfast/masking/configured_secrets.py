@@ -49,6 +49,9 @@ def secrets_in_json(value: Json) -> Iterator[str]:
                         value_name(key, value)
                     ):
                         yield str(inner)
+                    case list() if key == "args" and isinstance(value.get("command"), str):
+                        # With the program, because it decides what `-pPASSWORD` means.
+                        yield from secrets_in_json([value["command"], *inner])
                     case _:
                         yield from secrets_in_json(inner)
         case list():

@@ -52,7 +52,7 @@ hold for a `Replied` or a `Thought` that is itself a piece for the `MessageMaske
 def mask_event(event: Event, mask: Mask, raw: bytes | None = None) -> Event:  # noqa: PLR0912 - a case for each kind of event
     """Mask the secrets in an event.
 
-    `raw` is the JSON text of a call's arguments, or of its content and structured content: searching it is faster than
+    `raw` is the JSON text of a call's arguments, or of its result's content and structured content: searching it is faster than
     searching the decoded values.
 
     Known secrets are masked in all texts but the folders of a session. Likely secrets are masked in the arguments of calls, in `/call` commands
@@ -117,7 +117,6 @@ class MessageMasker:
         """The last piece of each kind, if its end is delayed."""
 
     def set_mask(self, mask: Mask) -> None:
-        """Use this mask for the following pieces."""
         self._mask = mask
         for stream in self._streams.values():
             stream.set_mask(mask)

@@ -23,7 +23,6 @@ class StreamMask:
         """The delayed text."""
 
     def set_mask(self, mask: Mask) -> None:
-        """Use this mask for the following pieces."""
         self._mask = mask
 
     @property

@@ -91,7 +91,7 @@ def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
 def _why_variables_refused(server: ServerSpec, trust: Trust) -> str | None:
     """Why a client's or project's server is refused because one of its variables can change which code runs; None if it is not.
 
-    A client's server that is confined in every session is refused in every session, others only in a sandboxed one.
+    In a direct session, only a client's server that is confined in every session is refused.
     """
     if not isinstance(server.transport, Stdio):
         return None

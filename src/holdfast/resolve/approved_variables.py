@@ -1,7 +1,7 @@
-"""Decide which variables that change which code runs a project's entry may set, because its approval covers what they name.
+"""Some variables change which code a server runs. A project's entry may set those for which its approval covers this code.
 
 `PYTHONPATH` may name folders of the project: every Python module in them is a part of the program (`read_program`).
-`NODE_OPTIONS` may have options that load no code. All other such variables are refused.
+`NODE_OPTIONS` may have only options that load no code. All other variables of this kind are refused.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import PurePath
 PYTHON_PATH = "PYTHONPATH"
 _NODE_OPTIONS = "NODE_OPTIONS"
 _MAX_FOLDERS = 20
-# Neither `$` (a variable) nor an empty name (the working folder) nor a path that leads out of the project.
+# No variable (`$`), no empty name (the working folder) and no absolute path. `_is_folder_of_project` excludes `..`.
 _FOLDER = re.compile(r"(?:\./)?[\w.@+ -]+(?:/[\w.@+ -]+)*/?")
 # None of these loads code or writes a file.
 _NODE_OPTION = re.compile(
@@ -32,7 +32,7 @@ def is_covered_by_approval(name: str, value: str, folder: str) -> bool:
     return len(names) <= _MAX_FOLDERS and all(map(_is_folder_of_project, names))
 
 
-def how_to_be_covered(name: str) -> str:
+def what_approval_covers(name: str) -> str:
     """What an approval covers of the variable, to follow the reason of a refusal; empty if it covers nothing."""
     if name == PYTHON_PATH:
         return (
@@ -51,7 +51,7 @@ def module_folders(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def absolute_python_path(folders: tuple[str, ...], project: str) -> str:
-    """The value of `PYTHONPATH` for these folders. It is absolute: a program that changes the folder finds the same modules."""
+    """The value of `PYTHONPATH` for these folders. It is absolute, so that a program that changes its working folder finds the same modules."""
     return os.pathsep.join(os.path.normpath(PurePath(project, folder)) for folder in folders)
 
 

@@ -1,8 +1,8 @@
 """Find out whether Python may read compiled modules in a project's `__pycache__`, and which these are.
 
 Python runs a compiled module even if it was not compiled from the source next to it. So a project's server gets the variable
-`PYTHONPYCACHEPREFIX`, and Python looks for compiled modules in another folder. But options (`-E`, `-I`), launchers and shells
-can remove this variable.
+`PYTHONPYCACHEPREFIX`, and Python looks for compiled modules in another folder. But the options `-E` and `-I` make Python ignore this
+variable, and launchers and shells can remove it.
 """
 
 import errno
@@ -44,9 +44,9 @@ def is_bytecode_elsewhere(
         return True
     program, *rest = words
     if PurePosixPath(program).name == "uv":
-        return _is_kept_by_uv(rest, is_own_module)
+        return _uv_keeps_variable(rest, is_own_module)
     if _is_python(program):
-        return _is_kept_by_python(rest, is_own_module)
+        return _python_keeps_variable(rest, is_own_module)
     words = _interpreter(os.path.join(folder, program)) if folder and "/" in program else []  # noqa: PTH118 - a name, not a path yet
     return bool(words) and is_bytecode_elsewhere(words, is_own_module)
 
@@ -95,7 +95,7 @@ def _is_python(word: str) -> bool:
     return _PYTHON.fullmatch(PurePosixPath(word).name) is not None
 
 
-def _is_kept_by_python(options: Sequence[str], is_own_module: Callable[[str], bool]) -> bool:
+def _python_keeps_variable(options: Sequence[str], is_own_module: Callable[[str], bool]) -> bool:
     words = iter(options)
     for word in words:
         if _OPTIONS_AND_M.fullmatch(word):
@@ -111,11 +111,11 @@ def _is_kept_by_python(options: Sequence[str], is_own_module: Callable[[str], bo
     return True
 
 
-def _is_kept_by_uv(options: Sequence[str], is_own_module: Callable[[str], bool]) -> bool:
+def _uv_keeps_variable(options: Sequence[str], is_own_module: Callable[[str], bool]) -> bool:
     words = iter(options)
     for word in words:
         if _is_python(word):
-            return _is_kept_by_python([*words], is_own_module)
+            return _python_keeps_variable([*words], is_own_module)
         if word.endswith(SOURCE_SUFFIXES):
             return True
         if word in _UV_VALUE_OPTIONS:

@@ -88,5 +88,5 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def quote_name(name: str) -> str:
-    """A key of an entry, for a message. It is never cut: a secret that is cut would not be recognized and masked."""
+    """A key of an entry, for a message. It is never cut: a secret that is cut would not be recognised and masked."""
     return repr(name) if len(name) <= 100 else f"a name of {len(name)} characters"

@@ -48,13 +48,14 @@ from holdfast.resolve.manifests import (
     without_quotes,
 )
 from holdfast.resolve.program_imports import PYTHON_MODULES, import_candidates, javascript_candidates
-from holdfast.resolve.script_kinds import Kind
+from holdfast.resolve.script_languages import Language
 
 _MAX_SOURCE_ENTRIES = 50_000  # in all folders that are searched for sources
-_TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")  # they may be included
+# A task file may include files with these suffixes.
+_TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")
 _MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")
 _OTHER_SUFFIXES = (".rb", ".lua", ".pl", ".php")  # interpreters add them: `ruby -r./hook`
-_NOT_IMPORTED = ("__pycache__", "node_modules")  # `bytecode` looks after the former
+_NOT_IMPORTED = ("__pycache__", "node_modules")  # `bytecode` decides about `__pycache__`
 # Python looks for the plug-ins of installed packages in each folder of the `PYTHONPATH`, too.
 _MODULES_AND_PLUGINS = (*PYTHON_MODULES, "entry_points.txt", ".egg", ".egg-link")
 _COMPUTED_NAME = re.compile(r"[$*?%]")
@@ -94,7 +95,7 @@ class CommandCollector:
                     bases.append(path)
             if len(bases) > MAX_FOLDERS:
                 raise UnusableFileError(
-                    errno.EFBIG, "changed into with too many others; write one `cd`", word
+                    errno.EFBIG, f"one of more than {MAX_FOLDERS} folders to change into; use fewer", word
                 )
         self._files.reads_bytecode |= not is_bytecode_elsewhere(
             argv, lambda name: self._has_module(name, (*bases, *self._module_folders)), folder
@@ -185,8 +186,8 @@ class CommandCollector:
 
     def _add_inline_code(self, text: str, base: str) -> None:
         """Add the modules and files that code in the command names: `python -c 'import server'`, `node -e 'require("./x")'`."""
-        source, kinds = text.encode(errors="replace"), (Kind.PYTHON, Kind.JAVASCRIPT)
-        for path in import_candidates(f"{base}/code", source, kinds, (base, f"{base}/src")):
+        source, languages = text.encode(errors="replace"), (Language.PYTHON, Language.JAVASCRIPT)
+        for path in import_candidates(f"{base}/code", source, languages, (base, f"{base}/src")):
             self._packages.look_up(path)
         for word in dict.fromkeys(words_in_code(text)):
             self._files.hashes.check_deadline(base)

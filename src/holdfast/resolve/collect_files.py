@@ -20,7 +20,7 @@ from holdfast.resolve.program_imports import (
     python_module_candidates,
 )
 from holdfast.resolve.project_folders import SYSTEM_PREFIXES, ProjectFolders
-from holdfast.resolve.script_kinds import Kind, script_kinds
+from holdfast.resolve.script_languages import Language, script_languages
 
 MAX_FILES = 500
 
@@ -52,7 +52,7 @@ class FileCollector:
         self.project = ProjectFolders(folder)
         self.folder = self.project.folder
         self.hashes = hashes
-        self.to_scan: deque[tuple[str, bytes, frozenset[Kind]]] = deque()
+        self.to_scan: deque[tuple[str, bytes, frozenset[Language]]] = deque()
         """The sources whose imports are not searched yet: the path, the beginning, and the languages."""
         self.commands: deque[tuple[list[str], str]] = deque()
         """The commands that are not read yet, each with its folder."""
@@ -62,7 +62,7 @@ class FileCollector:
         """Whether Python may run compiled modules in a `__pycache__` of the project."""
         self._approved = approved
         self._listed: set[tuple[str, tuple[str, ...]]] = set()
-        self._kinds: dict[str, frozenset[Kind]] = {}
+        self._languages: dict[str, frozenset[Language]] = {}
         self._seen_commands: set[tuple[str, ...]] = set()
         self._compiled: dict[str, list[str]] = {}
 
@@ -72,7 +72,7 @@ class FileCollector:
             return
         relative = os.path.relpath(path, self.folder)
         if relative in self.files:
-            if runner and path in self._kinds:
+            if runner and path in self._languages:
                 self._search(path, self.hashes.read(path)[1], runner)
             return
         if len(self.files) >= MAX_FILES:
@@ -139,16 +139,16 @@ class FileCollector:
 
     def _search(self, path: str, start: bytes, runner: str) -> None:
         """Search a file for the files that it runs, in each language that it may be in."""
-        kinds = script_kinds(path, start, runner)
-        self.is_partial |= bool(kinds) and len(start) >= MAX_SCANNED_BYTES
-        kinds -= self._kinds.get(path, frozenset())
-        self._kinds[path] = kinds | self._kinds.get(path, frozenset())
-        if Kind.SHELL in kinds:
+        languages = script_languages(path, start, runner)
+        self.is_partial |= bool(languages) and len(start) >= MAX_SCANNED_BYTES
+        languages -= self._languages.get(path, frozenset())
+        self._languages[path] = languages | self._languages.get(path, frozenset())
+        if Language.SHELL in languages:
             self._queue_script(path, start)
-        if kinds - {Kind.SHELL}:
+        if languages - {Language.SHELL}:
             # Python and Node look for imports in the folder of the link's target.
             for place in dict.fromkeys((path, real_path(path))):
-                self.to_scan.append((place, start, kinds))
+                self.to_scan.append((place, start, languages))
 
     def _queue_script(self, path: str, start: bytes) -> None:
         """Queue the words of a shell script as commands. A computed folder is left out: `"$DIR/server.js"` is `server.js`."""

@@ -12,7 +12,7 @@ from holdfast.resolve.manifests import mapped_files, package_scripts
 from holdfast.resolve.program_imports import UNCHECKED, javascript_candidates, python_module_candidates
 
 _MAX_LOOK_UPS = 50_000  # paths at which an imported file may be
-_TOML_MANIFESTS = (
+_PYTHON_MANIFESTS = (
     "pyproject.toml",
     "setup.cfg",
     "setup.py",
@@ -142,7 +142,7 @@ class PackageCollector:
             self._files.queue_command(shell_words(text), folder)
         if name == "start":  # npm runs it if there is no script of this name
             self._files.add(f"{folder}/server.js")
-        for manifest in _TOML_MANIFESTS if name else ():
+        for manifest in _PYTHON_MANIFESTS if name else ():
             if texts := self._project.texts_by_key(f"{folder}/{manifest}").get(name):
                 self._files.add(f"{folder}/{manifest}")
                 for text in (" ".join(texts), *texts):
@@ -150,7 +150,7 @@ class PackageCollector:
 
     def _add_python_package(self, folder: str) -> None:
         """Add the modules of a local package that its scripts name, and what runs when it is installed."""
-        for manifest in _TOML_MANIFESTS:
+        for manifest in _PYTHON_MANIFESTS:
             for text in _unique_texts(self._project.texts_by_key(f"{folder}/{manifest}")):
                 if _ENTRY_POINT.fullmatch(text):
                     self._files.queue_command([text], folder)

@@ -181,7 +181,7 @@ TASK_FILES = frozenset(
         ),
     )
 )
-# These programs can be told which task file to read: `make -f rules`.
+# Programs that can be told which task file to read: `make -f rules`.
 _TASK_RUNNERS = frozenset(
     (
         *("make", "gmake", "just", "task", "rake", *_PROCFILE_RUNNERS),
@@ -197,7 +197,7 @@ VERSION_FILES = (
 PACKAGE_SOURCE_FILES = (".npmrc", "pnpm-workspace.yaml", "uv.toml", "bunfig.toml", ".yarnrc", ".yarnrc.yml")
 """The files of settings that say from where packages are fetched."""
 _JVM_SUFFIXES = (".java", ".kt", ".kts", ".scala", ".groovy", ".class", ".jar")
-# These launchers compile and run, or load, all sources in the folder, not only the files that the command names.
+# Launchers that compile and run, or load, all sources in the folder, not only the files that the command names.
 _SOURCE_SUFFIXES: dict[str, tuple[str, ...]] = {
     "cargo": (".rs", ".toml"),
     "go": (".go", ".mod", ".sum", ".s", ".c", ".h"),

@@ -40,14 +40,14 @@ class ConfinePolicy:
     """The folders of programs that were approved with the user's rights. They run unconfined in direct sessions, so nothing in a sandboxed
     session may add or change a file there."""
     package_folder: str = ""
-    """Where the packages of confined servers are kept. No session may work there: it could change them."""
+    """Where the packages of confined servers are kept. No root of a confined server may overlap with it: the server could change them."""
     holdfast_code: tuple[str, ...] = ()
     """The files and folders that this Holdfast process executes and imports. The sandbox makes them read-only."""
     unconfined_programs: tuple[str, ...] = ()
     """The programs of the application's, the operator's and the user's servers, and the folders of the `PATH`, that lie in the roots. The sandbox
     makes them read-only."""
     bytecode_folder: str = ""
-    """Where Python keeps the compiled modules of project servers. Not in `__pycache__`, where others can replace them."""
+    """Where Python keeps the compiled modules of project servers. Not in `__pycache__`, where a confined server could replace them."""
     allowed_private_hosts: tuple[str, ...] = ()
     """Hosts in private networks that the settings allow (`servers.reachable`)."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)

@@ -28,7 +28,7 @@ from holdfast.resolve.command_words import (
 )
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
-# These decide what a program does, but code next to them is not loaded because of them, unless they are a launcher's manifest.
+# Settings decide what a program does. But it does not load code that is next to them, unless they are a launcher's manifest.
 _SETTINGS_SUFFIXES = frozenset((".json", ".jsonc", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env"))
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # An absolute path, also after an option (`-I/shop`) and in code (`sys.path.insert(0, '/shop')`).

@@ -103,7 +103,7 @@ def refuse_missing_builtins(
     for name in sorted(requested):
         builtin = by_name.get(name)
         if builtin is None:
-            reason = f"There is no built-in server of this name. There are: {', '.join(sorted(by_name))}."
+            reason = f"There is no built-in server of this name. The built-in servers are: {', '.join(sorted(by_name))}."
             yield Refusal(server=name, stage=Stage.LOAD, reason=reason)
         elif not builtin.is_offered_to(context):
             yield Refusal(server=name, stage=Stage.LOAD, reason=builtin.offered_if)

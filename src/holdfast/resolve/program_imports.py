@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from urllib.parse import unquote
 
-from holdfast.resolve.script_kinds import JAVASCRIPT_SUFFIXES, PYTHON_SUFFIXES, Kind
+from holdfast.resolve.script_languages import JAVASCRIPT_SUFFIXES, PYTHON_SUFFIXES, Language
 
 UNCHECKED = ""
 """Yielded instead of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
@@ -39,7 +39,7 @@ _USUAL_CODINGS = (
     "iso-8859-15",
     "cp1252",
 )
-# Any quoted relative path. It may not be an import, but hashing one file too many does no harm. The quotation marks are not
+# Any quoted relative path. It may not be an import, but hashing an extra file does no harm. The quotation marks are not
 # part of a match: the one that ends a text in a comment may begin an import.
 _JAVASCRIPT_IMPORT = re.compile(r"(?<=[\"'`])\.{1,2}(?:[/\\][^\"'`\n]*)?(?=[\"'`])")
 _JAVASCRIPT_URL = re.compile(
@@ -67,17 +67,17 @@ _MAX_PACKAGES = 500
 
 
 def import_candidates(
-    path: str, source: bytes, kinds: Collection[Kind], search_folders: Iterable[str] = ()
+    path: str, source: bytes, languages: Collection[Language], search_folders: Iterable[str] = ()
 ) -> Iterator[str]:
     """The paths at which the files that a source imports can be. Most of them do not exist.
 
-    `kinds` are the languages that the source may be in. `search_folders` are the folders in which Python looks for modules, in addition
+    `languages` are the languages that the source may be in. `search_folders` are the folders in which Python looks for modules, in addition
     to the folder of the source.
     """
     folder = path.rpartition("/")[0]
-    if Kind.JAVASCRIPT in kinds:
+    if Language.JAVASCRIPT in languages:
         yield from _imported_by_javascript(folder, source)
-    if Kind.PYTHON in kinds:
+    if Language.PYTHON in languages:
         # For Python, a CR ends a line too, and a form feed is a space.
         text = _decode_python(source).replace("\r\n", "\n").replace("\r", "\n").replace("\f", " ")
         text = text.replace("\\\n", " ")
@@ -148,10 +148,10 @@ def javascript_candidates(path: str) -> Iterator[str]:
     yield f"{path}/package.json"
 
 
-def module_suffixes(kinds: frozenset[Kind]) -> tuple[str, ...]:
+def module_suffixes(languages: frozenset[Language]) -> tuple[str, ...]:
     """The suffixes of the modules that a script may load; of both languages if it is in neither."""
-    python = PYTHON_MODULES if Kind.PYTHON in kinds else ()
-    javascript = JAVASCRIPT_MODULES if Kind.JAVASCRIPT in kinds else ()
+    python = PYTHON_MODULES if Language.PYTHON in languages else ()
+    javascript = JAVASCRIPT_MODULES if Language.JAVASCRIPT in languages else ()
     return (*python, *javascript) or (*PYTHON_MODULES, *JAVASCRIPT_MODULES)
 
 

@@ -25,7 +25,7 @@ from holdfast.resolve.program_imports import (
     inline_metadata_texts,
     module_suffixes,
 )
-from holdfast.resolve.script_kinds import Kind
+from holdfast.resolve.script_languages import Language
 from holdfast.resolve.version_managers import has_version_manager
 
 # Node runs an imported file with any other suffix as JavaScript.
@@ -106,21 +106,21 @@ def _search(
         if files.commands:
             collector.add_command(*files.commands.popleft())
             continue
-        path, start, kinds = files.to_scan.popleft()
+        path, start, languages = files.to_scan.popleft()
         files.hashes.check_deadline(path)
-        files.add_sibling_modules(_parent(path), module_suffixes(kinds))
+        files.add_sibling_modules(_parent(path), module_suffixes(languages))
         runner = ""
-        if Kind.JAVASCRIPT in kinds:
+        if Language.JAVASCRIPT in languages:
             runner = "node"
             if not PurePosixPath(path).name.startswith("."):
                 packages.add_package_of(path)
-        if Kind.PYTHON in kinds:
+        if Language.PYTHON in languages:
             roots += _added_roots(files, path, start, roots)
             for text in inline_metadata_texts(start):
                 local = files.project.absolute(text, _parent(path))
                 if files.project.has_folder(local):
                     packages.add_build(local)
-        for imported in import_candidates(path, start, kinds, dict.fromkeys(roots)):
+        for imported in import_candidates(path, start, languages, dict.fromkeys(roots)):
             if not packages.look_up(imported, runner="" if imported.endswith(_NOT_SOURCES) else runner):
                 break
 

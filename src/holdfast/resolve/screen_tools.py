@@ -200,7 +200,9 @@ def clean_tool(tool: Tool) -> tuple[Tool, tuple[str, ...]]:
         "description": _clean_text(tool.description, "its description", notes),
         "input_schema": _clean_json(tool.input_schema, "its input schema", notes),
         "output_schema": _clean_json(tool.output_schema, "its output schema", notes),
-        "annotations": _clean_json(_without_other_case(tool.annotations, notes), "its annotations", notes),
+        "annotations": _clean_json(
+            _without_misspelled_hints(tool.annotations, notes), "its annotations", notes
+        ),
     }
     return msgspec.structs.replace(tool, **fields), tuple(sorted(notes))
 
@@ -282,7 +284,7 @@ def _clean_json(raw: Raw | UnsetType, part: str, notes: set[str]) -> Raw | Unset
     return raw if clean == value else Raw(msgspec.json.encode(clean))
 
 
-def _without_other_case(annotations: Raw | UnsetType, notes: set[str]) -> Raw | UnsetType:
+def _without_misspelled_hints(annotations: Raw | UnsetType, notes: set[str]) -> Raw | UnsetType:
     """Annotations without a second `ReadOnlyHint`: Holdfast reads names as MCP spells them, but some clients read them in any case."""
     members = UNSET if isinstance(annotations, UnsetType) else decode_json(annotations)
     if not isinstance(members, dict):

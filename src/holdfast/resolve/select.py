@@ -80,7 +80,7 @@ def _restrict(resolution: Resolution, restriction: Restriction) -> Resolution:
         if not restriction.servers.allows(server.name):
             return f"It is not among the servers that {restriction.imposed_by} allows."
         if patterns is not None and not any(pattern.matches_server(server.name) for pattern in patterns):
-            return f"None of its tools is among those that {restriction.imposed_by} allows."
+            return f"None of its tools is allowed by {restriction.imposed_by}."
         return None
 
     def restrict(server: ServerSpec) -> ServerSpec:

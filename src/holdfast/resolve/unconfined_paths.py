@@ -68,8 +68,8 @@ class UnconfinedPaths:
             self.changeable_roots.add(roots)
         found = find_read_only_names(roots, (*OWN_CODE, *self.programs_in(roots)))
         paths = [root if name == "." else f"{root}/{name}" for root, names in found.items() for name in names]
-        obeyed = [f"{root}/{name}" for root in roots for name in INSTRUCTION_FILES]
-        return [*paths, *obeyed, *self.read_only_roots(roots)]
+        instructions = [f"{root}/{name}" for root in roots for name in INSTRUCTION_FILES]
+        return [*paths, *instructions, *self.read_only_roots(roots)]
 
 
 class UnconfinedPathFinder:
@@ -136,7 +136,7 @@ class UnconfinedPathFinder:
     def _find_programs(self) -> tuple[str, ...]:
         """The paths in `UnconfinedPaths.programs`.
 
-        The file tools call this before each write, so it must be fast: the paths are kept for at most a minute, and until a list of servers changes.
+        The file tools call this before each write, so it must be fast: the paths are kept until a list of servers changes, for at most a minute.
         """
         servers = self._settings.servers
         version = (_stamp(servers.host_file), _stamp(servers.user_file), time.monotonic() // _KEEP_SECONDS)

@@ -29,7 +29,7 @@ from holdfast.model.server import (
     app_service,
 )
 from holdfast.model.trust import Trust, parse_trust
-from holdfast.resolve.approved_variables import how_to_be_covered, is_covered_by_approval, module_folders
+from holdfast.resolve.approved_variables import is_covered_by_approval, module_folders, what_approval_covers
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport, quote_name
 from holdfast.resolve.expand import find_variables
 from holdfast.resolve.load import LoadedEntries
@@ -176,7 +176,6 @@ def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
 
 
 def _add_app_fields(entry: ServerEntry, server: ServerSpec) -> ServerSpec:
-    """The server with the keys of `AppFields`."""
     fields = _parse(entry, AppFields)
     if fields.warm and (not isinstance(server.transport, Stdio) or server.lifetime is Lifetime.HOST):
         raise RefusedEntryError(
@@ -268,7 +267,7 @@ def _why_variable_refused(entry: ServerEntry, name: str, value: str) -> str | No
         reason = project_variable_reason(name)
         if reason is None or is_covered_by_approval(name, value, os.path.dirname(entry.origin)):  # noqa: PTH120 - a text, not a `Path`
             return None
-        return reason + how_to_be_covered(name)
+        return reason + what_approval_covers(name)
     return loader_variable_reason(name) if entry.source is Source.CLIENT else None
 
 

@@ -1,4 +1,4 @@
-"""Recognise version managers (mise, asdf, pyenv, volta): they put programs called `python` and `node` into the `PATH`.
+"""Recognise version managers (mise, asdf, pyenv, volta), which put programs called `python` and `node` into the `PATH`.
 
 Such a program, a *shim*, runs the version that a file in its working folder names. The file can also name any other program: with
 `node path:./tools` in a stranger's `.tool-versions`, the shim runs `./tools/bin/node`.

@@ -28,7 +28,7 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "memfd_secret": (447, 447),
     # The clock.
     "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
-    # These have rules of their own: see `SPECIAL_CASES`.
+    # Calls with rules of their own: see `SPECIAL_CASES`.
     "clone": (56, 220), "clone3": (435, 435), "socket": (41, 198), "socketpair": (53, 199), "ioctl": (16, 29),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437),
@@ -46,7 +46,7 @@ The rules are in `bwrap/seccomp.py` and `container/seccomp.py`.
 """
 RESTRICTED_CALLS = frozenset(_NUMBERS)
 """The names of all calls above: those that are always denied, and the special cases."""
-DENIED_REQUESTS = (
+DENIED_IOCTLS = (
     *(0x5412, 0x541C),  # TIOCSTI, TIOCLINUX: they insert input into a terminal
     # BTRFS_IOC_SNAP_CREATE and SUBVOL_CREATE, with their second versions. Earlier kernels let the owner of any folder take a
     # snapshot of the whole subvolume that contains it, and so read what is outside of a root.

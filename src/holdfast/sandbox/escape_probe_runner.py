@@ -77,7 +77,6 @@ class ProbeTargets:
 
     @property
     def root(self) -> Path:
-        """The root of the probes' sandbox."""
         return self.folder / "root"
 
 

@@ -70,7 +70,6 @@ class GuardedRoot:
 
     @property
     def names(self) -> Collection[str]:
-        """The guarded names."""
         return (*self._placeholders, *self._existing)
 
     def find_problem(self, lookups: "_LookupCache") -> str:
@@ -112,7 +111,6 @@ class GuardedRoot:
             )
 
     def close(self) -> None:
-        """Close all descriptors."""
         with self._lock:
             self._opened.close()
             self._root = -1
@@ -154,7 +152,7 @@ class _ConfigNames:
     guarded: frozenset[tuple[str, str]]
     """The guarded names that exist, each with its target if it is a link. They are looked up one by one, however many names the folder has."""
     dotfiles: frozenset[str]
-    """All others that begin with a dot."""
+    """All other names that begin with a dot."""
     is_complete: bool
     """Whether all names of the folder were seen."""
 
@@ -242,7 +240,6 @@ class GuardWatch:
         child.on_gone(partial(self._remove, watched))
 
     def close(self) -> None:
-        """Stop watching."""
         for timer in (self._timer, self._pause):
             if timer is not None:
                 timer.cancel()

@@ -43,17 +43,14 @@ class OpenedPath:
 
     @property
     def identity(self) -> Identity:
-        """Its device and inode."""
         return self.status.st_dev, self.status.st_ino
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
         return stat.S_ISLNK(self.status.st_mode)
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder."""
         return stat.S_ISDIR(self.status.st_mode)
 
     @property
@@ -63,7 +60,6 @@ class OpenedPath:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
         return self.path.rpartition("/")[2]
 
     def self_and_parents(self) -> Iterator["OpenedPath"]:

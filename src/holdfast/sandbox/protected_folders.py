@@ -18,7 +18,7 @@ from holdfast.model.mounts import (
 )
 from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
 
-# They show other processes, devices, sockets and settings of the kernel. Each sandbox has its own folders of these names.
+# Folders that show other processes, devices, sockets and settings of the kernel. Each sandbox has its own folders of these names.
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
 # Exceptions: disks that were plugged in, and programs of NixOS.
 _NOT_KERNEL_FOLDERS = ("/run/media", "/run/current-system", "/run/wrappers")

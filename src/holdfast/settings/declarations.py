@@ -347,7 +347,7 @@ class AgentSettings(SettingsSection):
     max_depth: int = field(
         default=1,
         metadata={
-            "help": "How many levels of [agents](agents.md) there may be below your own one: sub-agents, and sessions that an agent"
+            "help": "How many levels of [agents](agents.md) there may be below your own agent: sub-agents, and sessions that an agent"
             " creates. With 0, no agent starts another one.",
             "min": 0,
             "max": 5,
@@ -483,7 +483,7 @@ class GatewaySettings(SettingsSection):
     session_idle_seconds: int = field(
         default=3600,
         metadata={
-            "help": "End the session of an MCP client, and its servers, after this time without a request or an open stream. A session that sends no request after initialize ends after 60 seconds.",
+            "help": "End the session of an MCP client, and its servers, after this time without a request or an open stream. A session whose client sends no request after `initialize` ends after 60 seconds.",
             "min": 1,
             "max": _YEAR,
         },
@@ -538,7 +538,7 @@ class SessionSettings(SettingsSection):
         default=0,
         metadata={
             "help": "Delete sessions that were not used for this many days. This happens whenever Holdfast starts. If it would delete all"
-            " sessions, the clock may be wrong: they are deleted at the first start a day later. Audit records are kept. 0 means that sessions are kept for ever.",
+            " sessions, the clock may be wrong: they are deleted at the first start a day later. Audit records are kept. 0 means that none are deleted.",
             "min": 0,
             "max": 36_500,
         },

@@ -39,7 +39,7 @@ WORKSPACES_FOLDER = "workspaces"
 SUFFIX = ".toml"
 _MAX_FILE_BYTES = 64 * 1024
 _MAX_ADDRESS_LENGTH = 4096
-# A file that changes while it is read is read again, at most this often.
+# How many times a file is read, if it changes while it is read.
 _MAX_READS = 100
 
 
@@ -190,7 +190,6 @@ class Registry:
         return slug
 
     def bound_folders(self, slug: str) -> tuple[str, ...]:
-        """Return the folders that are bound to a workspace."""
         bound = read_bindings(self._folder).bound
         return tuple(sorted(folder for folder, other in bound.items() if other == slug))
 

@@ -1,4 +1,4 @@
-"""Where hosts listen: one Unix socket each, in the folder `sockets` of the data folder, which only its user can open."""
+"""Where hosts listen: one Unix socket each, in the folder `sockets` of the data folder. Only the folder's owner can open it."""
 
 import os
 import shlex

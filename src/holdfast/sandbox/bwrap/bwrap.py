@@ -54,6 +54,7 @@ _DEEPER_PROC_FOLDERS = (Path("/proc/tty/driver"),)  # only uid 0 may read it, an
 # Process 1 of a sandbox is bubblewrap, and `/proc/1/exe` leads to the file `bwrap` on the host, past all mounts of the sandbox: a
 # server that runs as the owner of that file could change the file's mode.
 _BWRAP_IN_PROC = "/proc/1"
+_USE_CONTAINERS = "Use containers: set sandbox.engine to podman or docker, and sandbox.image to an image that contains the servers."
 _LISTENER = Path(__file__).with_name("egress_listener.py")
 _LISTENER_IN_SANDBOX = "/run/holdfast/egress_listener.py"
 
@@ -112,9 +113,9 @@ class BwrapSandbox:
 
     def _unavailable_reason(self) -> str:
         if sys.platform != "linux":
-            return "Bubblewrap needs Linux. Configure a container engine (podman or docker)."
+            return f"Bubblewrap needs Linux. {_USE_CONTAINERS}"
         if find_architecture(platform.machine()) is None:
-            return f"The system call filter supports x86_64 and aarch64, not {platform.machine()}. Configure a container engine."
+            return f"The system call filter supports x86_64 and aarch64, not {platform.machine()}. {_USE_CONTAINERS}"
         if not self._which("bwrap"):
             return "bubblewrap (bwrap) is missing. Install your system's package 'bubblewrap'."
         if not self._which("prlimit"):
@@ -153,7 +154,7 @@ async def _try_sandbox(sandbox: BwrapSandbox) -> Availability:
 
 def _advice(stderr: str) -> str:
     if "user namespace" in stderr or "uid map" in stderr:
-        return "Allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), or configure a container engine."
+        return "Allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), or use containers (the settings sandbox.engine and sandbox.image)."
     if "unknown option" in stderr.lower():  # bwrap: Unknown option --bind-fd
         return (
             "Install bubblewrap 0.10 or newer, or a package that has --bind-fd (Debian 12: 0.8.0-2+deb12u1)."

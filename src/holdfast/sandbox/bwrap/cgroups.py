@@ -23,7 +23,7 @@ def plan_cgroups(
 ) -> tuple[Cgroup, ...]:
     """The groups that limit a server's total memory, its share of processor time and, with `limit_processes`, its number of processes.
 
-    These groups lie in an outer group, whose servers may use three quarters of the memory together. With `lower_priority`, the
+    These groups lie in an outer group, whose servers may use three quarters of the machine's memory together. With `lower_priority`, the
     outer group also gets only half of another program's processor time; with cgroup version 2, the servers without `lower_priority` have
     another outer group. `folder_group` names a group in the outer one, for the servers of one folder. Set
     `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. `root` is `/`, except in

@@ -32,7 +32,7 @@ _HEAD_END = b"\r\n\r\n"
 _HEAD_SECONDS = 20.0
 _CONNECT_SECONDS = 20.0
 _REFUSE_SECONDS = 2.0
-_REFUSE_READS = 4  # how often to read what the client still sends after a refusal
+_REFUSE_READS = 4  # how many times to read what the client still sends after a refusal
 _CHUNK_BYTES = 64 * 1024
 _SLACK_SECONDS = 0.004  # how much longer to wait than needed, so that fewer timers are set
 _DESCRIPTORS_EACH = 2  # of one connection: to the client, and to the remote host
@@ -97,7 +97,6 @@ class EgressProxy:
         self._start(self._accept(listener))
 
     def close(self) -> None:
-        """Stop serving, and close every connection."""
         for task in self._tasks:
             task.cancel()
 

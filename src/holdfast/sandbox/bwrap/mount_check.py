@@ -56,7 +56,7 @@ class MountPlan:
         """Wait until bubblewrap has mounted everything for the process `pid`. Raise if a mount is not as planned. Blocks.
 
         Once everything is mounted, detach the sandbox's mounts from those of the machine, if this process may do so, and make the device
-        files read-only, if the plan says so. Then compare the mounts with the plan. At last lower the priority of the process, if the plan
+        files read-only, if the plan says so. Then compare the mounts with the plan. Finally, lower the priority of the process, if the plan
         says so. Return False if the process has ended.
         """
         deadline = time.monotonic() + _SETUP_SECONDS
@@ -70,7 +70,7 @@ class MountPlan:
             # The text is read every millisecond. To parse all of it each time would slow down the whole process.
             if is_set_up(parse_mountinfo("\n".join(_ROOT_LINE.findall(text))), on_host):
                 _detach(pid, self._device_files(text), must_succeed=self.protect_devices)
-                try:  # what was mounted until now must be as planned, and later mounts of the host do not appear any more
+                try:  # read again, because mounts of the machine may have appeared before the sandbox was detached
                     mounts = parse_mountinfo(_read_text(f"/proc/{pid}/mountinfo"))
                 except OSError:
                     return False

@@ -28,7 +28,7 @@ from holdfast.sandbox.opened_path import (
 )
 from holdfast.sandbox.own_code import OWN_PYTHON
 
-_SYSTEM = tuple(f"{folder}/" for folder in MOUNTED_FOLDERS)
+_SYSTEM_PREFIXES = tuple(f"{folder}/" for folder in MOUNTED_FOLDERS)
 _RUNTIME_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 # A folder with one of these is a runtime: a Python environment, or a Node installation.
 _RUNTIME_MARKERS = (("pyvenv.cfg",), ("lib", "node_modules"), ("include", "node"))
@@ -52,7 +52,6 @@ class ProgramRuntime:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths of the needed files."""
         return tuple(opened.path for opened in self.needed)
 
 
@@ -169,7 +168,7 @@ class _Finder:
             path = os.path.normpath(os.path.join(self._cwd, script))  # noqa: PTH118 - names, not paths yet
             step = _open(opener, path, "keep_last")
             for _ in range(_MAX_STEPS):
-                if step is None or step.path.startswith(_SYSTEM):
+                if step is None or step.path.startswith(_SYSTEM_PREFIXES):
                     break
                 if self._is_root(step):
                     yield from self._needed_in_root(opener, step)
@@ -243,7 +242,11 @@ class _Finder:
         self, opener: PathOpener, step: OpenedPath, *, follow_base: bool = True
     ) -> Iterator[OpenedPath]:
         """The file or link itself, or the runtime that it belongs to. With `follow_base`, also what that runtime is based on."""
-        if step.path.startswith(_SYSTEM) or not (step.is_link or step.is_file) or step.folder is None:
+        if (
+            step.path.startswith(_SYSTEM_PREFIXES)
+            or not (step.is_link or step.is_file)
+            or step.folder is None
+        ):
             return
         modules = [folder for folder in step.folder.self_and_parents() if folder.name == "node_modules"]
         parent = step.folder.folder if step.folder.name == "bin" else None
@@ -319,7 +322,7 @@ def _runtime_parts(opener: PathOpener, prefix: OpenedPath) -> Iterator[OpenedPat
 
 
 def _is_runtime(opener: PathOpener, prefix: OpenedPath) -> bool:
-    if prefix.path in ("/", "/usr") or prefix.path.startswith(_SYSTEM):
+    if prefix.path in ("/", "/usr") or prefix.path.startswith(_SYSTEM_PREFIXES):
         return False
     return any(_exists(opener, prefix, *marker) for marker in _RUNTIME_MARKERS) or _has_python_library(
         opener, prefix

@@ -4,7 +4,7 @@ import errno
 import struct
 from collections.abc import Iterator
 
-from holdfast.sandbox.denied_syscalls import DENIED_REQUESTS, FIRST_COMMON_NUMBER, LAST_NUMBER, Architecture
+from holdfast.sandbox.denied_syscalls import DENIED_IOCTLS, FIRST_COMMON_NUMBER, LAST_NUMBER, Architecture
 
 # BPF operations: load a word of `seccomp_data`, compare, test bits, mask, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -120,9 +120,9 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
     # Their flags are in memory, which a filter cannot read. With ENOSYS, programs fall back to `clone` and `openat`.
     "clone3": (_deny(errno.ENOSYS),),
     "openat2": (_deny(errno.ENOSYS),),
-    # The kernel counts its requests for the whole machine (fs.aio-max-nr). Programs then use threads.
+    # The kernel limits asynchronous requests for the whole machine (fs.aio-max-nr). With ENOSYS, programs use threads.
     "io_setup": (_deny(errno.ENOSYS),),
-    # The machine reserves its huge pages for one program, such as a database, and no quota counts them. Programs then use normal pages.
+    # The machine reserves its huge pages for one program, such as a database, and no quota counts them. Without them, programs use normal pages.
     "mmap": _deny_bits(3, _MAP_HUGE, errno.ENOMEM),
     "memfd_create": _deny_bits(1, _MEMFD_HUGE),
     "shmget": _deny_bits(2, _SHM_HUGE),
@@ -136,7 +136,7 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
         _deny(errno.EAFNOSUPPORT),
         *_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF),
     ),
-    "ioctl": tuple(_deny_values(1, DENIED_REQUESTS)),
+    "ioctl": tuple(_deny_values(1, DENIED_IOCTLS)),
     "fcntl": (
         _load_argument(1),
         (_AT_LEAST, 0, 1, _UNKNOWN_COMMAND),

@@ -61,7 +61,6 @@ class ContainerSandbox:
 
     @property
     def name(self) -> str:
-        """The engine's name."""
         return self._engine.name
 
     async def check(self) -> Availability:

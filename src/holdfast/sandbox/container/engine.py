@@ -33,10 +33,7 @@ class Engine:
 
     @property
     def missing_message(self) -> str:
-        """The message if the program is missing."""
-        return (
-            f"{self.name} is missing. Install it, or remove the engine from the settings to use bubblewrap."
-        )
+        return f"{self.name} is missing. Install it, or remove sandbox.engine from the settings to use bubblewrap."
 
     def environment(self) -> dict[str, str]:
         """The engine's environment. The engine looks in its `PATH` for the programs that it executes."""

@@ -46,7 +46,7 @@ class KeptContainers:
         try:
             code, state = self._engine.run_blocking("container", "inspect", "--format", _INSPECT_FORMAT, name)
             if code != 0:
-                # There is none. If there is one after all, the engine refuses to create another with the same name.
+                # There is no such container. If the engine is wrong, it refuses to create another one with this name.
                 return False
             used_image, is_running, used_config = (*state.split(), "", "", "")[:3]
             if (used_image, used_config) != (self._image_id(image), config):

@@ -6,7 +6,7 @@ those to allow, and it denies calls by name, so it cannot deny calls of future k
 
 import errno
 
-from holdfast.sandbox.denied_syscalls import DENIED_REQUESTS, NEWER_CALLS, RESTRICTED_CALLS, SPECIAL_CASES
+from holdfast.sandbox.denied_syscalls import DENIED_IOCTLS, NEWER_CALLS, RESTRICTED_CALLS, SPECIAL_CASES
 
 _ERRNO = "SCMP_ACT_ERRNO"
 _SETUID_BITS = (0o4000, 0o2000)
@@ -35,7 +35,7 @@ def seccomp_profile() -> dict[str, object]:
             *(_deny_if(["socket"], _equals(0, family), error=errno.EAFNOSUPPORT) for family in (1, 40)),
             *(_deny_if(["socketpair"], _masked(1, 0xF, kind)) for kind in (2, 3)),
             _deny_if(["socketpair"], _differs(0, 1), error=errno.EAFNOSUPPORT),
-            *(_deny_if(["ioctl"], _equals(1, request)) for request in DENIED_REQUESTS),
+            *(_deny_if(["ioctl"], _equals(1, request)) for request in DENIED_IOCTLS),
             _deny_if(["fcntl"], _equals(1, _SET_LEASE)),
             _deny_if(["mmap"], _has_bit(3, _MAP_HUGE), error=errno.ENOMEM),
             _deny_if(["memfd_create"], _has_bit(1, _MEMFD_HUGE)),

@@ -17,7 +17,7 @@ _RUNS_PYTHON = re.compile(r"(?:python|pypy|pythonw)[0-9.]*t?|uv|uvx|poetry|pdm|h
 _RUNS_JAVASCRIPT = re.compile(r"node|nodejs|deno|bun|bunx|tsx|ts-node|npx|npm|pnpm|pnpx|yarn")
 
 
-class Kind(StrEnum):
+class Language(StrEnum):
     """A language whose scripts are searched for the files that they run."""
 
     PYTHON = "python"
@@ -25,34 +25,34 @@ class Kind(StrEnum):
     SHELL = "shell"
 
 
-def script_kinds(path: str, start: bytes, runner: str = "") -> frozenset[Kind]:
+def script_languages(path: str, start: bytes, runner: str = "") -> frozenset[Language]:
     """The languages that a script may be in, by its path and its beginning. `runner` is the program that runs it, if that is known."""
     if b"\0" in start:
         return frozenset()
     first_line = start[2:].partition(b"\n")[0].decode(errors="replace") if start.startswith(b"#!") else ""
-    by_line = {*_kinds_of_programs(first_line.split())}
-    kinds = {*_kinds_of_programs([runner]), *by_line}
+    by_line = {*_languages_of_programs(first_line.split())}
+    languages = {*_languages_of_programs([runner]), *by_line}
     match PurePosixPath(path).suffix:
         case "":
-            kinds |= {Kind.PYTHON, Kind.JAVASCRIPT}
+            languages |= {Language.PYTHON, Language.JAVASCRIPT}
             if not first_line and PurePosixPath(path).name not in MANIFEST_NAMES:
-                kinds.add(Kind.SHELL)
+                languages.add(Language.SHELL)
         case suffix if suffix in PYTHON_SUFFIXES:
-            kinds.add(Kind.PYTHON)
+            languages.add(Language.PYTHON)
         case suffix if suffix in JAVASCRIPT_SUFFIXES:
-            kinds.add(Kind.JAVASCRIPT)
+            languages.add(Language.JAVASCRIPT)
         case suffix if suffix in _SHELL_SUFFIXES and not first_line:
-            kinds.add(Kind.SHELL)
+            languages.add(Language.SHELL)
         case _:
             pass
-    return frozenset(kinds)
+    return frozenset(languages)
 
 
-def _kinds_of_programs(words: Iterable[str]) -> Iterable[Kind]:
+def _languages_of_programs(words: Iterable[str]) -> Iterable[Language]:
     for name in map(program_name, words):
         if _RUNS_PYTHON.fullmatch(name):
-            yield Kind.PYTHON
+            yield Language.PYTHON
         elif _RUNS_JAVASCRIPT.fullmatch(name):
-            yield Kind.JAVASCRIPT
+            yield Language.JAVASCRIPT
         elif name == "." or SHELL.fullmatch(name):
-            yield Kind.SHELL
+            yield Language.SHELL
