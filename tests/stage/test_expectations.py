@@ -23,7 +23,9 @@ async def test_an_element_that_was_replaced_is_reported_with_expected_actual_and
 
     failed = await client.fail("expect", ref=old, value="Bob", timeout=0.1)
     await client.call("expect", ref=old, state="gone")
+    both = await client.fail("expect", ref=old, state="gone", text="Ann", timeout=0.1)
 
+    assert (both.code, both.details["expected"]) == ("STALE_REF", [f"{old} Ann"])
     assert (failed.code, failed.details["expected"]) == ("STALE_REF", [f"{old} Bob"])
     assert inside(failed.details["actual"]) == f"{old} is no longer on the page"
     assert inside(failed.details["similar"]) == f"[{new}] textbox Name = Ann"

@@ -157,9 +157,10 @@ _STATES: dict[State, Callable[[dict[str, Any]], bool]] = {
 
 def _compare_element(ref: str, condition: Condition, facts: dict[str, Any]) -> list[Mismatch]:
     if not facts["exists"]:
-        if condition.state in ("gone", "hidden"):
+        state = None if condition.state in ("gone", "hidden") else condition.state
+        if state is not condition.state and condition.value is None and not condition.text:
             return []
-        parts = (condition.state, condition.value, condition.text, condition.not_text)
+        parts = (state, condition.value, condition.text, condition.not_text)
         expected = f"{ref} {next((part for part in parts if part), 'with no value')}"
         return [Mismatch(expected=expected, actual=f"{ref} is no longer on the page", is_gone=True)]
     mismatches: list[Mismatch] = []
