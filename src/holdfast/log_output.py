@@ -39,11 +39,10 @@ def configure(
     format: Literal["auto", "human", "json"],
     stream: TextIO | None = None,
 ) -> None:
-    """Send log records from this level up to the stream (by default, standard error); those of libraries only from warnings up.
+    """Send log records of this level and above to the stream, by default standard error. Those of libraries must also be warnings or errors.
 
-    Python's own warnings (`warnings.warn`) become log records.
-
-    The format `auto` is human-readable on a terminal and JSON lines elsewhere. A second call replaces the first.
+    Python's own warnings (`warnings.warn`) become log records. The format `auto` is human-readable on a terminal and JSON lines elsewhere. A
+    second call replaces the first.
     """
     target = stream or sys.stderr
     handler = _Handler(NonBlockingStream(target.fileno()) if _may_block(target) else target)

@@ -38,13 +38,13 @@ T = TypeVar("T")
 
 
 def _advise(other: type, advice: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """A decorator for the class that stands for the async class `other`: names that only that one has get errors that say so."""
+    """A decorator for the class that replaces the async class `other`. A name that only `other` has gets an error that says what to use."""
 
     def add(kind: type[T]) -> type[T]:
-        only_async = [name for name in dir(other) if not name.startswith("_") and hasattr(other, name)]
-        left_out = [name for name in only_async if not hasattr(kind, name)]
-        only_there = dict.fromkeys(left_out, "async with holdfast.Host(…), which has it")
-        return advise_about_names({**only_there, **advice})(kind)
+        async_names = [name for name in dir(other) if not name.startswith("_") and hasattr(other, name)]
+        only_async = [name for name in async_names if not hasattr(kind, name)]
+        default_advice = dict.fromkeys(only_async, "async with holdfast.Host(…), which has it")
+        return advise_about_names({**default_advice, **advice})(kind)
 
     return add
 

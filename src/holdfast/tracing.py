@@ -33,7 +33,7 @@ class Span:
         self._span.set_attributes(_clean(attributes, self._session_id))
 
     def fail(self, kind: str) -> None:
-        """Mark the span as failed. `kind` is a word for the kind of failure."""
+        """Mark the span as failed. `kind` is a code, `tool_error` or the name of an exception."""
         from opentelemetry.trace import Status, StatusCode
 
         self._span.set_attribute("error.type", kind)

@@ -127,7 +127,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
         (
             define_tool(fine, codes=["NEVER_HEARD_OF"]),
             (
-                "The tool 'fine' declares the code 'NEVER_HEARD_OF', which is not registered."
+                "'fine' declares the code 'NEVER_HEARD_OF', which does not exist."
                 " Add box.code('NEVER_HEARD_OF', …)."
             ),
         ),

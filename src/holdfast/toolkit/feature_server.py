@@ -33,7 +33,7 @@ from holdfast.wire.messages import EMPTY_OBJECT, PeerError, Raw, encode
 T = TypeVar("T")
 # The modern era has no JSON-RPC code of its own for an unknown resource.
 _MODERN_RPC_CODES = {codes.UNKNOWN_RESOURCE.rpc_code: codes.BAD_ARGUMENT.rpc_code}
-_RESULT_TOO_LARGE = codes.INTERNAL_ERROR.rpc_code  # the request itself is valid
+_RESULT_TOO_LARGE_RPC_CODE = codes.INTERNAL_ERROR.rpc_code  # the request itself is valid
 
 
 class RunHandler(Protocol):
@@ -283,7 +283,7 @@ class FeatureServer:
         is_modern = request.client.era is Era.MODERN
         rpc_code = _MODERN_RPC_CODES.get(code.rpc_code, code.rpc_code) if is_modern else code.rpc_code
         if code is codes.TOO_LARGE:
-            rpc_code = _RESULT_TOO_LARGE
+            rpc_code = _RESULT_TOO_LARGE_RPC_CODE
         try:
             msgspec.json.encode(data)
         except (TypeError, ValueError):  # details that cannot be encoded as JSON

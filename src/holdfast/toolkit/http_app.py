@@ -223,6 +223,6 @@ def _parse_address(proxy: str) -> str:
 
 
 def _path_below_mount(scope: Mapping[str, Any]) -> str:
-    """The path of a request without that of the mount."""
+    """The path of a request, without the path of the mount."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path[len(root) :] or "/" if root and path.startswith(root) else path

@@ -145,7 +145,7 @@ class _SessionValues(KeptValues):
             self.is_unused.set()
 
     async def close_when_unused(self) -> None:
-        """Close the values after the calls that use them have ended, or after some seconds."""
+        """Close the values after the calls that use them have ended, or after `CLOSE_SECONDS`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.is_unused.wait()
