@@ -128,7 +128,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
             define_tool(fine, codes=["NEVER_HEARD_OF"]),
             (
                 "'fine' declares the code 'NEVER_HEARD_OF', which does not exist."
-                " Add box.code('NEVER_HEARD_OF', …)."
+                " Add it first: box.code('NEVER_HEARD_OF', …)."
             ),
         ),
         (

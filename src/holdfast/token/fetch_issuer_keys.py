@@ -51,7 +51,8 @@ class KeySetSource:
                 check_url(jwks_uri)
                 return jwks_uri
         raise failure or HoldfastError(
-            codes.BAD_KEY, f"The metadata of the issuer {self._issuer!r} names no key set of this issuer."
+            codes.BAD_KEY,
+            f"The metadata of the issuer {self._issuer!r} has no `jwks_uri`, or names another issuer.",
         )
 
 

@@ -167,7 +167,6 @@ class BoxClient:
         return await self._list("resources/templates", "resourceTemplates")
 
     async def list_prompts(self) -> list[JsonObject]:
-        """The prompts."""
         return await self._list("prompts")
 
     async def read_resource(self, uri: str) -> list[JsonObject]:

@@ -64,7 +64,7 @@ def to_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
 def _argument_failure(name: str, error: BadArgumentsError) -> Failed:
     """The failure of a call with bad arguments, with their issues."""
     named = ", ".join(repr(issue["field"]) for issue in error.issues if issue["field"])
-    message = f"Bad arguments for {name}: see {named}." if named else f"Bad arguments for {name}."
+    message = f"Bad arguments for {name}: {named}." if named else f"Bad arguments for {name}."
     return Failed(
         code=codes.BAD_ARGUMENT.name, message=message, details={"issues": cast("list[Any]", error.issues)}
     )

@@ -94,9 +94,7 @@ class JwtIssuer:
                 try:
                     check_url(url)
                 except HoldfastError as error:
-                    raise _bad_auth(
-                        f"`{name}` of JwtIssuer: {error.message} http:// is only for an issuer on this machine (127.0.0.1)."
-                    ) from None
+                    raise _bad_auth(f"`{name}` of JwtIssuer: {error.message}") from None
         if isinstance(cast("object", self.scopes), str):
             raise _bad_auth(f"`scopes` of JwtIssuer must be a tuple of strings: ({self.scopes!r},).")
 

@@ -224,7 +224,7 @@ class Toolbox:
         return decorate
 
     def remove(self, *, tool: str = "", resource: str = "", prompt: str = "") -> None:
-        """Remove a tool, a resource or a prompt by its name or URI; raises BAD_TOOL when there is none."""
+        """Remove a tool or a prompt by the name that clients see, or a resource by its URI; raises BAD_TOOL when there is none."""
         removals: list[tuple[ListName, str, dict[str, Any]]] = [
             ("tools", tool, self._tools),
             ("resources", resource, self._features.resources),

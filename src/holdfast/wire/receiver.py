@@ -121,7 +121,7 @@ class Receiver:
         lines_left = _BATCH_LINES
         while backlog and self._parse_task is None:
             if not self._writable.is_set() and self._is_blocked():
-                # `resume` continues when the remote peer reads, and the hang-up check if it has gone.
+                # `resume` continues when the remote peer reads; the hang-up check continues if the remote peer has gone.
                 self._watch_hang_up()
                 break
             line = backlog.popleft()
