@@ -79,7 +79,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _metadata_urls(issuer: str) -> tuple[str, ...]:
-    """The addresses of an issuer's metadata: that of RFC 8414, then that of OpenID Connect."""
+    """The possible addresses of an issuer's metadata: by RFC 8414, then by OpenID Connect."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
 

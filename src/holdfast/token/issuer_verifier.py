@@ -132,7 +132,7 @@ def _parse(token: str) -> _ParsedJwt:
         raise token_error("malformed", "The token is not a JWT.") from None
     algorithm, key_id, kind = header.get("alg"), header.get("kid", ""), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or not isinstance(key_id, str) or not isinstance(kind, str):
-        raise token_error("malformed", "The token's header is not that of a JWT.")
+        raise token_error("malformed", "The token's header is not the header of a JWT.")
     if kind.lower() not in _TYPES or "crit" in header:
         raise token_error(
             "malformed", "The token's type, or an extension that it requires, is not supported."

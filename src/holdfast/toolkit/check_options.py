@@ -30,7 +30,7 @@ def check_options(decorator: str, given: Collection[str], known: Collection[str]
             raise HoldfastError(codes.BAD_TOOL, f"{decorator} has no option {name!r}. {suggestion}")
 
 
-def check_takes(function: object, count: int, rule: str, code: Code = codes.BAD_TOOL) -> None:
+def check_parameter_count(function: object, count: int, rule: str, code: Code = codes.BAD_TOOL) -> None:
     """Raise an error unless a function can be called with this many values. `rule` says what they are."""
     if not callable(function):
         raise HoldfastError(

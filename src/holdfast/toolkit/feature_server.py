@@ -266,7 +266,7 @@ class FeatureServer:
         return Raw(encoded)
 
     def _to_error(self, request: McpRequest, failed: Failed, **more: Json) -> PeerError:
-        """A failure as a JSON-RPC error. Its `data` has the members that a tool's envelope has, and those of `more`."""
+        """A failure as a JSON-RPC error. Its `data` has the members of a tool's envelope, and `more`."""
         code = self._dispatcher.codes.find(failed.code) or codes.INTERNAL_ERROR
         hint, details = split_hint(failed, code)
         data: dict[str, Any] = {
@@ -288,10 +288,10 @@ class FeatureServer:
             msgspec.json.encode(data)
         except (TypeError, ValueError):  # details that cannot be encoded as JSON
             del data["details"]
-        return PeerError(rpc_code, _message(failed), data)
+        return PeerError(rpc_code, _message_with_issues(failed), data)
 
 
-def _message(failed: Failed) -> str:
+def _message_with_issues(failed: Failed) -> str:
     """The message of a failure, with what is wrong with each argument: clients show only the message of an error."""
     issues = failed.details.get("issues")
     if failed.code != codes.BAD_ARGUMENT.name or not isinstance(issues, list):

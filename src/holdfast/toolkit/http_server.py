@@ -83,7 +83,7 @@ class Connections:
         self._open: dict[tuple[Address, Address], BoundedConnection] = {}
         self._waiting: dict[BoundedConnection, None] = {}  # the connection that has waited longest is first
         self._protected: dict[BoundedConnection, LoopThrottle] = {}
-        """The connections that are not closed to make room for others, each with the throttle of its caller."""
+        """The connections that are not closed to make room for new ones, each with the throttle of its caller."""
         self._protected_by_caller: Counter[LoopThrottle] = Counter()
         self.unread = UnreadAnswers(limits.unread_bytes, limits.crowded_write_seconds)
         """Closes connections of callers that leave too many bytes unread."""
@@ -116,7 +116,7 @@ class Connections:
         return self._open.get((client, server))
 
     def set_waiting(self, connection: "BoundedConnection") -> None:
-        """Mark the connection as waiting for a complete request: it may be closed to make room for others."""
+        """Mark the connection as waiting for a complete request: it may be closed to make room for a new one."""
         if self._open.get(connection.addresses) is connection:
             self._unprotect(connection)
             self._waiting.pop(connection, None)
@@ -285,7 +285,7 @@ class BoundedConnection(asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def find_turns(self) -> TaskTurns:
-        """The turns of the tasks that answer the requests on this connection: those of its caller, if the caller is known."""
+        """The turns of the tasks that answer the requests on this connection. If the caller is known, all of its connections share them."""
         throttle = self.throttle
         if throttle is not self._throttle_of_turns:
             self._throttle_of_turns, self._turns = throttle, throttle.task_turns
@@ -356,7 +356,7 @@ class BoundedConnection(asyncio.Protocol):
 class _HttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol, with protection against hidden requests and headers (request smuggling).
 
-    * Headers after the body (trailers) are answered with 400: uvicorn would add them to those of the head.
+    * Headers after the body (trailers) are answered with 400: uvicorn would add them to the headers before the body.
     * A body with another transfer coding than `chunked` is answered with 400: a proxy might disagree with the parser about where it ends.
     * The connection is closed after the answer to a request for another protocol (`Upgrade`, CONNECT): the parser would read the body of
       such a request as the next request.

@@ -39,7 +39,7 @@ def check_pattern(tool: str, parameter: str, pattern: str, max_length: int | Non
 
 
 def _text_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrType]:
-    """All text types inside a type, including those of nested objects. A type that contains itself is visited once."""
+    """All text types inside a type, also in nested objects. A type that contains itself is visited once."""
     if id(info) in visited:
         return
     visited.add(id(info))

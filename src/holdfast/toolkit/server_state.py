@@ -14,7 +14,7 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext, use_context
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.call import Call
-from holdfast.toolkit.check_options import check_takes
+from holdfast.toolkit.check_options import check_parameter_count
 from holdfast.toolkit.failures import is_task_cancelled
 from holdfast.toolkit.given import GivenParameter, Provider, ProviderKind
 from holdfast.toolkit.guards import needs_session
@@ -55,7 +55,7 @@ class Lifespan:
 
 def read_lifespan(function: LifespanFunction, box: "Toolbox") -> Lifespan:
     """The lifespan of a box. An async generator function need not be decorated with `asynccontextmanager`."""
-    check_takes(function, 1, "A lifespan must take one parameter, the box: async def lifespan(box)")
+    check_parameter_count(function, 1, "A lifespan must take one parameter, the box: async def lifespan(box)")
     if inspect.isasyncgenfunction(function):
         return Lifespan(asynccontextmanager(function), box)
     return Lifespan(function, box)
@@ -272,7 +272,7 @@ class ServerState:
         surplus = len(self._sessions) - MAX_SESSIONS
         for owner, values in list(self._sessions.items()):
             if now - values.last_used < IDLE_SECONDS and surplus <= 0:
-                break  # the others were used later
+                break  # the following sessions were used later
             if not values.running_calls:
                 self.end_session(owner)
                 surplus -= 1

@@ -132,7 +132,7 @@ def find_function(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def find_description(handler: Callable[..., Any]) -> str:
-    """The docstring of a handler; for an object with `__call__`, that of the method or else of its class."""
+    """The docstring of a handler. For an object with `__call__`: the docstring of this method, or else of its class."""
     own = inspect.getdoc(find_function(handler))
     return own or (inspect.getdoc(handler) if not isinstance(handler, partial) else None) or ""
 

@@ -58,7 +58,7 @@ class LoopThrottle:
         self._since_pause = 0.0  # seconds of work since the last pause
         self._waiting: deque[Callable[[], None]] | None = None  # created when needed: most owners never wait
         self._is_turn_scheduled = False
-        self._task_turns: TaskTurns | None = None  # created when needed, too
+        self._task_turns: TaskTurns | None = None  # created when needed
 
     @property
     def task_turns(self) -> TaskTurns:

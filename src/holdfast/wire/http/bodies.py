@@ -71,7 +71,7 @@ class Bodies:
         return HoldfastError(codes.TOO_LARGE, f"The body is larger than {self.limits.body_bytes} bytes.")
 
     def _stop_overdue(self) -> None:
-        """Stop reading the bodies that are overdue, and set the timer for the oldest of the others."""
+        """Stop reading the overdue bodies, and set the timer for the oldest remaining one."""
         loop = asyncio.get_running_loop()
         self._timer = None
         for body in list(self._unfinished):

@@ -23,7 +23,7 @@ def elicitation_result(answer: object, params: JsonObject) -> JsonObject:
     """The result of `elicitation/create` for an application's answer.
 
     The answer may be a dict of the form's fields, the value of the only field, or the whole result. None and False decline. True accepts a
-    page, and a form of no or several fields without filling it in. The `params` are those of the request.
+    page, and a form of no or several fields without filling it in. `params` belong to the request.
     """
     if answer is None or answer is False:
         return {"action": "decline"}

@@ -77,7 +77,7 @@ def clean_items(items: Raw, key: str) -> list[Raw]:
     """Clean the texts of the items that a page lists under `key`. Invalid items are left out.
 
     The names of prompts and of their arguments, and URIs, are not cleaned, because clients must send them to the server unchanged. An
-    item is left out if one of these has invisible characters or is too long. Raise one of `DECODE_ERRORS` if `items` is not a list.
+    item is left out if such a name or URI has invisible characters or is too long. Raise one of `DECODE_ERRORS` if `items` is not a list.
     """
     decode = _DECODERS[key]
     return [clean for raw in _decode_items(items) if (clean := _clean(raw, decode)) is not None]
