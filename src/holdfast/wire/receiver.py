@@ -38,8 +38,8 @@ class PausableTransport(Protocol):
 class Receiver:
     """Splits the input of a connection into lines and passes each message to `dispatch`, in order.
 
-    While the remote peer does not read (`writable` is not set) and `must_wait_for_reader()` returns True, nothing is
-    dispatched and reading is paused, unless the remote peer has hung up: then its last messages are dispatched.
+    While the remote peer does not read (`writable` is not set) and `must_wait_for_reader()` returns True, reading is paused and
+    nothing is dispatched. If the remote peer has hung up, its last messages are dispatched.
     """
 
     def __init__(
