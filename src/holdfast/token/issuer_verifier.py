@@ -59,7 +59,7 @@ class IssuerVerifier:
     async def prepare(self, token: str) -> None:
         """Fetch the issuer's keys if they are old, or if the token's key is not among them.
 
-        Raise BAD_KEY if they could not be fetched, and no keys from earlier can be used. Raise BAD_TOKEN if the token cannot be parsed.
+        Raise BAD_KEY if they could not be fetched, and no earlier keys can be used. Raise BAD_TOKEN if the token cannot be parsed.
         """
         await self._keys.prepare(_parse(token).key_id)
 

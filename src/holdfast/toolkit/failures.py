@@ -93,7 +93,7 @@ def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Fa
 def drop_own_frames(error: BaseException) -> None:
     """Remove the toolkit's frames above the author's code from the traceback of an error, and of the errors that led to it.
 
-    If no frame is the author's, the traceback stays, unless the error has a cause or is about what the author returned.
+    If no frame is the author's, the traceback stays, unless the error has a cause or is a `ResultMismatchError`.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

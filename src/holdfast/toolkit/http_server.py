@@ -63,7 +63,7 @@ class ConnectionLimits:
     write_seconds: float = WRITE_SECONDS
     """How long a client may leave an answer unread."""
     crowded_write_seconds: float = _CROWDED_WRITE_SECONDS
-    """How long, if all unread answers of the same caller have more than `unread_bytes` together."""
+    """The same limit, if all unread answers of the caller have more than `unread_bytes` together."""
     unread_bytes: int = _UNREAD_BYTES
     connections: int = MAX_CONNECTIONS
     """How many may be open at the same time."""

@@ -128,7 +128,7 @@ class ReturnType:
 
     @cached_property
     def wraps(self) -> bool:
-        """Whether the data is sent as `{"result": …}` if the envelope is in `_meta`: it is, unless it is always an object."""
+        """Whether the data is sent as `{"result": …}` if the envelope is in `_meta`, because the data is not always an object."""
         return self.is_declared and not _is_object(*self._schema)
 
     def output_schema(self, envelope: EnvelopeKind) -> JsonObject | None:

@@ -73,7 +73,7 @@ class KeptValues:
         self._context = context
 
     async def get(self, key: Hashable, make: MakeValue) -> Any:
-        """The value with this key, which is made for the first caller. If that fails, it is made for the next caller."""
+        """The value with this key, which is made for the first caller. If that fails, the next caller tries again."""
         future = self._values.get(key)
         if future is not None and future.done() and not future.cancelled() and future.exception() is None:
             return future.result()
@@ -247,7 +247,7 @@ class ServerState:
         self._check_is_open()
         owner = call.owner
         if owner in self._sessions and self._sessions[owner].session != call.session:
-            # What was made for a direct session is not for the same session when it is sandboxed.
+            # A session that has become sandboxed must not get the values that were made while it was direct.
             self.end_session(owner)
         values = self._sessions.pop(owner, None) or _SessionValues(self._context, call.session)
         self._sessions[owner] = values

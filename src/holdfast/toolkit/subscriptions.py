@@ -86,7 +86,7 @@ class Subscriptions:
         self.can_lists_change = can_lists_change
         """Whether the server announces changes of its lists."""
         self._by_connection: dict[str, tuple[Subscriber, Notify]] = {}
-        self._streams: dict[Subscriber, str] = {}  # with the callers that they belong to
+        self._streams: dict[Subscriber, str] = {}  # each with its caller
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -121,7 +121,7 @@ class Subscriptions:
     # Handshake era
 
     def add_list(self, request: McpRequest, session_id: str, name: ListName) -> None:
-        """From now on, tell this client when the list changes. The client has just asked for it."""
+        """From now on, tell this client when the list changes. The client has just requested the list."""
         if (subscriber := self._find_or_add(request, session_id)) is not None:
             subscriber.lists.add(name)
 
@@ -211,7 +211,7 @@ class ListenParams(msgspec.Struct):
 
     @property
     def uris(self) -> list[str]:
-        """The resources; raises BAD_ARGUMENT when they are too many."""
+        """The resources; raises BAD_ARGUMENT unless they are a list of at most `MAX_URIS`."""
         found: Any = self.notifications.get("resourceSubscriptions") or ()
         try:
             uris = msgspec.convert(found, list[str])

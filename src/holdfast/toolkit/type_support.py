@@ -63,7 +63,7 @@ def find_library(annotation: Any) -> Library:
 
 
 def is_simple(annotation: Any) -> bool:
-    """Whether a type is one of those that msgspec supports for certain. Most are, and the full check slows every start."""
+    """Whether msgspec certainly supports a type. Most types of arguments are simple, and the full check would slow every start."""
     return annotation is Any or (isinstance(annotation, type) and annotation in SIMPLE_TYPES)
 
 
@@ -197,7 +197,7 @@ def _find_msgspec_problem(annotation: Any) -> str:
 
 
 def _find_problem_inside(info: Any, visited: set[int]) -> str:
-    """A class inside a type, or in its fields, that JSON cannot represent, or such a default; empty if there is none."""
+    """What JSON cannot represent inside a type: a class, or the default of a field. Empty if there is nothing."""
     if id(info) in visited:
         return ""
     visited.add(id(info))

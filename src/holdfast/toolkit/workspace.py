@@ -232,7 +232,7 @@ def _require(address: str, found: Workspace | None, why: str = "") -> Workspace:
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE,
             f"{address[:200]!r} belongs to no workspace.{reason}",
-            # The same for every path: a remote caller does not learn from it where Holdfast's data is.
+            # The hint is the same for every path, so a remote caller does not learn where Holdfast's data is.
             hint="Register the folder, or one above it, but not one that contains Holdfast's data, such as a home folder: "
             + shlex.join(["holdfast", "workspaces", "add", address[:200]]),
         )
