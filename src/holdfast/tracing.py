@@ -21,7 +21,7 @@ INSTALL_HINT = "Traces need OpenTelemetry. Install it with `pip install 'holdfas
 
 
 class Span:
-    """One span. It has no texts of prompts, arguments, results or errors, which may contain secrets."""
+    """One span. It has no prompts, arguments, results or error messages, which may contain secrets."""
 
     __slots__ = ("_session_id", "_span")
 

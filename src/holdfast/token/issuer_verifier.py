@@ -143,7 +143,7 @@ def _parse(token: str) -> _ParsedJwt:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a text can be stored: JSON can name half of a character (`\\ud800`)."""
+    """Whether a string can be stored: JSON can name half of a character (`\\ud800`)."""
     try:
         value.encode()
     except UnicodeEncodeError:

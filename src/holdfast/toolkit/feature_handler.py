@@ -76,7 +76,7 @@ class TextArguments:
     def parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Decode the arguments; raises `BadArgumentsError`.
 
-        They are first read as plain text, because a text argument may look like JSON, and then as JSON.
+        They are first read as strings, because a string argument may look like JSON, and then as JSON.
         """
         try:
             return self._schema.parse(msgspec.json.encode(texts))

@@ -529,7 +529,7 @@ def _max_connections() -> int:
 
 
 def _network_of(address: str) -> str:
-    """The address itself or, where one client may use all addresses of a network, this network: loopback, or the first 64 bits of IPv6."""
+    """The address, or its network if one client may use the whole network: loopback, or the first 64 bits of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -196,7 +196,7 @@ def patterns(annotation: Any) -> Iterator[tuple[str, int | None]]:
 class _ShortSchema(GenerateJsonSchema):
     """Leaves out the titles that pydantic makes from the names of fields and classes. A title that the author has set stays.
 
-    Texts in annotations become descriptions, as for msgspec.
+    Strings in annotations become descriptions, as for msgspec.
     """
 
     def emit_warning(self, kind: Any, detail: str) -> None:

@@ -1,6 +1,6 @@
 """Questions to the user (elicitation): the form for a type, and the answer that comes back.
 
-MCP allows only flat forms: each field is a text, a number, a yes or no, or one or several of some choices.
+MCP allows only flat forms: each field is a string, a number, a boolean, or one or several choices.
 """
 
 from dataclasses import dataclass
