@@ -39,11 +39,10 @@ def configure(
     format: Literal["auto", "human", "json"],
     stream: TextIO | None = None,
 ) -> None:
-    """Send log records from this level up to the stream (by default, standard error); those of libraries only from warnings up.
+    """Send log records of this level and above to the stream, by default standard error. Records of libraries below `warning` are dropped.
 
-    Python's own warnings (`warnings.warn`) become log records.
-
-    The format `auto` is human-readable on a terminal and JSON lines elsewhere. A second call replaces the first.
+    Python's own warnings (`warnings.warn`) become log records. The format `auto` is human-readable on a terminal and JSON lines elsewhere. A
+    second call replaces the first.
     """
     target = stream or sys.stderr
     handler = _Handler(NonBlockingStream(target.fileno()) if _may_block(target) else target)
@@ -62,7 +61,7 @@ def configure(
     level_number = logging.getLevelNamesMapping()[level.upper()]
     root.setLevel(max(level_number, logging.WARNING))
     logging.getLogger("holdfast").setLevel(level_number)
-    # Libraries put what they received into their warnings: Python would print it as it is, with secrets and line ends.
+    # Libraries put what they received into their warnings: Python would print it as it is, with secrets and line breaks.
     logging.captureWarnings(True)
 
 
@@ -70,7 +69,7 @@ class NonBlockingStream:
     """A stream that never blocks, even if its pipe is not read.
 
     A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. `write` never waits for
-    a lock: a signal handler that logs may interrupt it, and would wait forever for a lock that it holds.
+    a lock: a signal handler that logs may interrupt `write`, and would wait forever for a lock that `write` holds.
     """
 
     def __init__(self, descriptor: int) -> None:

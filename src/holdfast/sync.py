@@ -38,13 +38,13 @@ T = TypeVar("T")
 
 
 def _advise(other: type, advice: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """A decorator for the class that stands for the async class `other`: names that only that one has get errors that say so."""
+    """A decorator for the class that replaces the async class `other`. A name that only `other` has gets an error that says what to use."""
 
     def add(kind: type[T]) -> type[T]:
-        only_async = [name for name in dir(other) if not name.startswith("_") and hasattr(other, name)]
-        left_out = [name for name in only_async if not hasattr(kind, name)]
-        only_there = dict.fromkeys(left_out, "async with holdfast.Host(…), which has it")
-        return advise_about_names({**only_there, **advice})(kind)
+        async_names = [name for name in dir(other) if not name.startswith("_") and hasattr(other, name)]
+        only_async = [name for name in async_names if not hasattr(kind, name)]
+        default_advice = dict.fromkeys(only_async, "async with holdfast.Host(…), which has it")
+        return advise_about_names({**default_advice, **advice})(kind)
 
     return add
 
@@ -72,7 +72,7 @@ class Host:
         tracer_provider: "TracerProvider | None" = None,
         **unknown: Never,
     ) -> None:
-        """The options are those of the async `holdfast.Host`. They are checked here."""
+        """Takes the options of the async `holdfast.Host`, and checks them."""
         self._host = async_host.Host(
             settings=settings,
             servers=servers,
@@ -139,7 +139,7 @@ class Host:
         return Session(task, self._loop, self._sessions)
 
     def reopen(self, session_id: str, **options: Unpack[SessionOptions]) -> "Session":
-        """Resume a stored session. The options are those of `holdfast.Host.reopen`."""
+        """Resume a stored session, with the options of `holdfast.Host.reopen`."""
         self._check_open()
         task = self._loop.run(_open_in_task(lambda: self._host.reopen(session_id, **options)))
         return Session(task, self._loop, self._sessions)
@@ -320,7 +320,7 @@ class _LoopThread:
 
     @property
     def is_in_parent(self) -> bool:
-        """Whether the thread was started in the process that this one was forked from. It does not run here."""
+        """Whether this process was forked from the one that started the thread. The thread does not run here."""
         return self._process is not None and self._process.is_in_parent
 
     def run(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:

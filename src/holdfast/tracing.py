@@ -21,7 +21,7 @@ INSTALL_HINT = "Traces need OpenTelemetry. Install it with `pip install 'holdfas
 
 
 class Span:
-    """One span. It has no texts of prompts, arguments, results or errors, which may contain secrets."""
+    """One span. It has no prompts, arguments, results or error messages, which may contain secrets."""
 
     __slots__ = ("_session_id", "_span")
 
@@ -33,7 +33,7 @@ class Span:
         self._span.set_attributes(_clean(attributes, self._session_id))
 
     def fail(self, kind: str) -> None:
-        """Mark the span as failed. `kind` is a word for the kind of failure."""
+        """Mark the span as failed. `kind` is a code, `tool_error` or the name of an exception."""
         from opentelemetry.trace import Status, StatusCode
 
         self._span.set_attribute("error.type", kind)

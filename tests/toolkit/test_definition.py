@@ -127,8 +127,8 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
         (
             define_tool(fine, codes=["NEVER_HEARD_OF"]),
             (
-                "The tool 'fine' declares the code 'NEVER_HEARD_OF', which is not registered."
-                " Add box.code('NEVER_HEARD_OF', …)."
+                "'fine' declares the code 'NEVER_HEARD_OF', which does not exist."
+                " Add it first: box.code('NEVER_HEARD_OF', …)."
             ),
         ),
         (

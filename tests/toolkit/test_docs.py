@@ -125,7 +125,7 @@ def test_codes_page_is_up_to_date():
 
 @pytest.mark.promise("KIT-10")
 def test_tool_security_says_that_the_keyword_check_is_not_a_sandbox():
-    assert "a seat belt, not a wall" in (DOCS / "tool-security.md").read_text(encoding="utf-8")
+    assert "stops accidents, not attackers" in (DOCS / "tool-security.md").read_text(encoding="utf-8")
 
 
 def _box(block: str) -> Toolbox:

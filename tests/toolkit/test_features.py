@@ -371,6 +371,24 @@ async def test_completion_is_refused_to_those_who_may_not_read_the_resource(era:
     assert {code for code, _ in unknown} == {-32602}
 
 
+@pytest.mark.parametrize(
+    ("name", "values"), [("kind", ["a", "b"]), ("size", ["small", "large"]), ("loud", ["true", "false"])]
+)
+async def test_optional_choices_are_completed(name: str, values: list[str]):
+    box = Toolbox("optional")
+
+    @box.prompt
+    async def greet(
+        kind: Literal["a", "b"] | None = None, size: Size | None = None, loud: bool | None = None
+    ) -> str:
+        return f"{kind} {size} {loud}"
+
+    async with connect(box, "modern") as client:
+        found = await client.request("completion/complete", completing("greet", name, ""))
+
+    assert found["completion"]["values"] == values
+
+
 async def test_completion_sends_at_most_100_values():
     box = Toolbox("many")
 
@@ -534,7 +552,7 @@ def add_resource(uri: str, handler: Any, **options: Any) -> Any:
         (add_resource("x://{id}", two), "no {other}"),
         (add_resource("x://{id}", with_default), "no client can send"),
         (add_resource("x://it{?id}", one), "needs a default"),
-        (add_resource("x://{id}", one, codes=["NO_SUCH"]), "not registered"),
+        (add_resource("x://{id}", one, codes=["NO_SUCH"]), "does not exist"),
         (lambda: Toolbox("bad").prompt(name="a b")(one), "not a valid prompt name"),
         (lambda: Toolbox("bad").prompt("a")(one), "To name a prompt"),  # type: ignore[call-overload]  # pyright: ignore
         (lambda: Toolbox("bad").resource(one), "needs a URI"),  # type: ignore[arg-type]  # pyright: ignore

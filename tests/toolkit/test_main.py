@@ -47,6 +47,20 @@ def test_http_server_prints_how_to_connect():
     assert any(line.endswith(f"claude mcp add --transport http notes {url}") for line in lines)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--keys", "k.json"], ["--public", "https://x.example"], ["--allow-anonymous"], ["--allow-host", "x"]],
+)
+def test_option_of_http_is_not_ignored_on_stdio(options: list[str]):
+    command = [sys.executable, "-m", "tests.toolkit.notes_server", *options]
+    run = subprocess.run(
+        command, check=False, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert f"error: {options[0]} can only be used over HTTP: add --http HOST:PORT." in run.stderr
+
+
 def test_http_server_on_an_ipv6_address_answers_requests_to_that_address():
     hosts = find_allowed_hosts(HttpOptions(host="FD00::1", port=8080))
 

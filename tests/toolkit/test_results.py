@@ -489,7 +489,7 @@ async def test_every_bad_argument_is_in_the_text_when_the_envelope_is_in_meta():
     result = await call(box, a="x", c=1)
 
     assert result["content"][0]["text"].splitlines() == [
-        "BAD_ARGUMENT: Bad arguments for it: see 'a', 'b', 'c'.",
+        "BAD_ARGUMENT: Bad arguments for it: 'a', 'b', 'c'.",
         "a: Expected `int`, got `str`.",
         "b: It is required.",
         "c: Unknown argument. Known: a, b.",

@@ -38,7 +38,7 @@ def needs_record(approval: Approval) -> bool:
 def approval_record(approval: Approval, outcome: str = APPROVED, *, by: str = "") -> AuditRecord:
     """The record of an approval or, with the outcome `REVOKED`, of its revocation. `by` is who revoked it."""
     # The keys of tools: ["pin", user, server, identity, tool]. Of instructions: ["instructions", folder, file, user].
-    # Of all others: [kind, origin, name, …].
+    # Of all other kinds: [kind, origin, name, …].
     kind, user_or_origin, name, *rest = json.loads(approval.key)
     is_tool = kind == "pin"
     subject = "the definition of the tool" if is_tool else f"{_SUBJECTS[kind]}, in {user_or_origin}"

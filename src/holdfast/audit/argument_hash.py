@@ -28,7 +28,7 @@ _MAX_FILE_BYTES = 1024  # the file has a key of 64 hexadecimal digits
 class ArgumentHasher:
     """Hashes with a key that is stored in a folder. Without a folder, or if the file cannot be read or stored, it generates a key for itself.
 
-    If the file has other content than a key, `load` raises `BAD_KEY`: new hashes could otherwise not be compared with earlier ones, unnoticed.
+    If the file has other content than a key, `load` raises `BAD_KEY`: with a new key, new hashes could not be compared with earlier ones.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -96,7 +96,7 @@ def _read_or_create_key(folder: Path) -> bytes:
             file.write(f"{_generate_key().hex()}\n")
             file.flush()
             os.fsync(descriptor)
-        with suppress(FileExistsError):  # another process has just created it
+        with suppress(FileExistsError):  # another process has just created the file
             (folder / KEY_FILE).hardlink_to(temporary)
     finally:
         Path(temporary).unlink()

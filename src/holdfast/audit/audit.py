@@ -105,7 +105,7 @@ class Audit:
     async def write(self, record: AuditRecord, mask: Mask | None = None, hold: Hold | None = None) -> int:
         """Append a record in its own transaction, and wait until it is durable. Return its number in the chain.
 
-        Raise if `hold` has ended. If the write fails temporarily, this raises, too, and the store writes the record later.
+        Raise if `hold` has ended. Also raise if the write fails temporarily: then the store writes the record later.
         """
         record = truncate_record(record, mask or Mask())
 

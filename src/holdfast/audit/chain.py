@@ -67,7 +67,7 @@ def verify(rows: Iterable[AuditRow], start: Head, anchored: Head | None) -> Verd
         return Verdict(
             seq=0,
             anchored_seq=0,
-            problem="The anchor is missing or unreadable: the end of the chain may be cut off.",
+            problem="The anchor is missing or unreadable: the end of the chain may have been cut off.",
             is_unreadable=True,
         )
     head = start

@@ -28,7 +28,7 @@ _TAKEN_BY_ANOTHER_HOST = (codes.SESSION_HELD, codes.UNKNOWN_SESSION)  # opened o
 async def close_abandoned_sessions(store: Store, audit: Audit) -> None:
     """Close every open session that no live host holds, and record the calls that were interrupted.
 
-    After the first sessions, it pauses after each one, so that other requests are not delayed.
+    After the first `_MAX_WITHOUT_PAUSE` sessions, it pauses after each one, so that other requests are not delayed.
     """
     closed = 0
     query = SessionQuery(visibility=ALL_SESSIONS, state=SessionState.OPEN, limit=MAX_PAGE_SIZE)

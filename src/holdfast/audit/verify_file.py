@@ -47,7 +47,7 @@ def _has_unrecorded(tx: ReadTx) -> bool:
 
 
 def _check_completeness(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
-    """Check whether records are missing from an intact chain: the expected one, those of calls, or those of approvals."""
+    """Check whether an intact chain lacks records: the expected record, or records of calls or approvals."""
     if expected is not None and not has_record(tx, expected):
         return replace(
             verdict,

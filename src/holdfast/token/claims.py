@@ -88,7 +88,7 @@ def to_payload(claims: Claims) -> JsonObject:
 
 
 def from_payload(payload: bytes) -> Claims:
-    """Read the claims from a payload. Raise BAD_TOKEN if a claim is missing or invalid. The caller verifies the signature."""
+    """Read the claims from a payload. Raise BAD_TOKEN if a claim is missing or invalid. The signature must be verified before."""
     try:
         fields = parse_object(payload)
     except ValueError:

@@ -51,7 +51,8 @@ class KeySetSource:
                 check_url(jwks_uri)
                 return jwks_uri
         raise failure or HoldfastError(
-            codes.BAD_KEY, f"The metadata of the issuer {self._issuer!r} names no key set of this issuer."
+            codes.BAD_KEY,
+            f"The metadata of the issuer {self._issuer!r} has no `jwks_uri`, or names another issuer.",
         )
 
 
@@ -78,7 +79,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _metadata_urls(issuer: str) -> tuple[str, ...]:
-    """The addresses of an issuer's metadata: that of RFC 8414, then that of OpenID Connect."""
+    """The possible addresses of an issuer's metadata: by RFC 8414, then by OpenID Connect."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
 

@@ -64,9 +64,9 @@ class IssuerKeys:
         self._fetch_lock = asyncio.Lock()
 
     async def prepare(self, key_id: str) -> None:
-        """Fetch the keys if they are old, or if this one is not among them.
+        """Fetch the keys if they are old, or if none has this id.
 
-        Raise BAD_KEY if they could not be fetched, and no keys from earlier can be used.
+        Raise BAD_KEY if they could not be fetched, and no earlier keys can be used.
         """
         if self._must_fetch(key_id):
             async with self._fetch_lock:

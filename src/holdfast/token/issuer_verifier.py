@@ -59,7 +59,7 @@ class IssuerVerifier:
     async def prepare(self, token: str) -> None:
         """Fetch the issuer's keys if they are old, or if the token's key is not among them.
 
-        Raise BAD_KEY if they could not be fetched, and no keys from earlier can be used. Raise BAD_TOKEN if the token cannot be parsed.
+        Raise BAD_KEY if they could not be fetched, and no earlier keys can be used. Raise BAD_TOKEN if the token cannot be parsed.
         """
         await self._keys.prepare(_parse(token).key_id)
 
@@ -132,7 +132,7 @@ def _parse(token: str) -> _ParsedJwt:
         raise token_error("malformed", "The token is not a JWT.") from None
     algorithm, key_id, kind = header.get("alg"), header.get("kid", ""), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or not isinstance(key_id, str) or not isinstance(kind, str):
-        raise token_error("malformed", "The token's header is not that of a JWT.")
+        raise token_error("malformed", "The token's header is not the header of a JWT.")
     if kind.lower() not in _TYPES or "crit" in header:
         raise token_error(
             "malformed", "The token's type, or an extension that it requires, is not supported."
@@ -143,7 +143,7 @@ def _parse(token: str) -> _ParsedJwt:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a text can be stored: JSON can name half of a character (`\\ud800`)."""
+    """Whether a string can be stored: JSON can name half of a character (`\\ud800`)."""
     try:
         value.encode()
     except UnicodeEncodeError:

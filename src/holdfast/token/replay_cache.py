@@ -23,7 +23,7 @@ class ReplayCache:
     def __init__(
         self, capacity: int = 200_000, *, per_session: int = 100_000, since: float | None = None
     ) -> None:
-        """`since` is when this server has started: older tokens are refused, because an earlier process may have accepted them."""
+        """`since` is when this server started: older tokens are refused, because an earlier process may have accepted them."""
         self._since = 0 if since is None else int(since)  # the times in tokens are whole seconds
         self._capacity = capacity
         self._per_session = per_session

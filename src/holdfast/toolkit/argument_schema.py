@@ -63,7 +63,7 @@ class ArgumentSchema:
         return msgspec.json.Decoder(self._struct, strict=not self._is_lax).decode
 
     @cached_property
-    def _with_dataclasses(self) -> tuple[str, ...]:
+    def _names_with_dataclass_defaults(self) -> tuple[str, ...]:
         """The arguments whose values contain dataclasses with defaults that msgspec does not set."""
         return tuple(
             parameter.name
@@ -92,7 +92,7 @@ class ArgumentSchema:
             issues += self._validate_pydantic(values)
         if issues:
             raise BadArgumentsError(issues[:_MAX_ISSUES])
-        for name in self._with_dataclasses:
+        for name in self._names_with_dataclass_defaults:
             set_defaults(values.get(name))
         for name, make in self._default_factories:
             if name not in values:

@@ -87,8 +87,8 @@ class EnvironmentAuthenticator(Authenticator):
     """For a server that was started for one session: the host sets the session in the server's environment, or passes it in process.
 
     No request can change the session. The host also writes it into the `_meta` of each request. If `_meta` has the complete
-    context of another session, someone else has set the environment, for example the command in the server's entry in
-    mcp.json, and the request is refused. A missing or incomplete context in `_meta` is ignored.
+    context of another session, the request is refused: someone else has set the environment, for example the command in the
+    server's entry in mcp.json. A missing or incomplete context in `_meta` is ignored.
     """
 
     session: SessionContext

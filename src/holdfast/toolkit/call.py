@@ -128,9 +128,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     async def ask(self, question: str, *, url: str, key: str = "") -> None: ...
 
     async def ask(self, question: str, kind: Any = None, *, url: str = "", key: str = "") -> Any:
-        """Ask the user, and return the answer: a `str`, `int`, `float`, `bool`, `Literal`, a list of `Literal`, or a dataclass with such fields.
+        """Ask the user, and return the answer as a value of the type `kind`.
 
-        With `url`, ask the user to open a page instead, for passwords and logins, and return when the user has agreed.
+        That is `str`, `int`, `float`, `bool`, a date, a `Literal`, a list of `Literal`, or a class with such fields. With `url`, ask the user
+        to open a page instead, for passwords and logins, and return when the user has agreed.
         Raises DECLINED if the user declines, and MISSING_CAPABILITY if the client cannot ask.
         The `key` names the question in the modern era; by default questions are numbered.
         """
@@ -202,7 +203,7 @@ def current_session() -> SessionContext | None:
     return current_context()
 
 
-class bind_call:  # noqa: N801  (a class, because a generator would take longer, for every call)
+class bind_call:  # noqa: N801  (a class, because a generator would make every call slower)
     """Make this the current call, and its session the current session, while the block runs."""
 
     __slots__ = ("_call", "_context", "_token")

@@ -30,8 +30,8 @@ def check_options(decorator: str, given: Collection[str], known: Collection[str]
             raise HoldfastError(codes.BAD_TOOL, f"{decorator} has no option {name!r}. {suggestion}")
 
 
-def check_takes(function: object, count: int, rule: str, code: Code = codes.BAD_TOOL) -> None:
-    """Raise an error unless a function can be called with this many values. `rule` says what they are."""
+def check_parameter_count(function: object, count: int, rule: str, code: Code = codes.BAD_TOOL) -> None:
+    """Raise an error unless a function can be called with this many values. `rule` is the requirement, for the message."""
     if not callable(function):
         raise HoldfastError(
             code, f"{rule}: it must be a function, not a value of the type {type(function).__name__}."

@@ -50,7 +50,7 @@ def is_known_metadata(item: Any) -> bool:
 def check_field_values(annotation: Any, *, uses_pydantic: bool) -> None:
     """Raise `UnsupportedTypeError` for a field whose default is not JSON, or which the class sets itself."""
     for field in _fields_inside(annotation):
-        if not field.has_init:  # msgspec would take it from the caller, and pydantic would drop it in silence
+        if not field.has_init:  # msgspec would take it from the caller, and pydantic would drop it silently
             raise UnsupportedTypeError(
                 f"the field {field.place} has init=False, so no caller may set it. Use a property in its place"
             )

@@ -19,7 +19,7 @@ from holdfast.model.slug import slugify
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, EnvironmentAuthenticator
-from holdfast.toolkit.check_options import check_takes
+from holdfast.toolkit.check_options import check_parameter_count
 from holdfast.toolkit.workspace import WorkspaceLookup
 from holdfast.wire.call_arguments import Arguments, encode_arguments
 from holdfast.wire.in_memory import connect_memory
@@ -99,7 +99,7 @@ class ClientResult:
 
     @property
     def envelope(self) -> JsonObject:
-        """`ok`, `code`, `elapsed_ms` and the rest, from the content or from `_meta`."""
+        """The envelope (`ok`, `code`, `elapsed_ms`, …), from the content or from `_meta`."""
         meta = self.members.get("_meta")
         inner = meta.get(ENVELOPE_KEY) if isinstance(meta, dict) else None
         found = inner if isinstance(inner, dict) else self.data
@@ -167,7 +167,6 @@ class BoxClient:
         return await self._list("resources/templates", "resourceTemplates")
 
     async def list_prompts(self) -> list[JsonObject]:
-        """The prompts."""
         return await self._list("prompts")
 
     async def read_resource(self, uri: str) -> list[JsonObject]:
@@ -236,7 +235,9 @@ async def connect(box: "Toolbox", options: ClientOptions) -> AsyncIterator[BoxCl
     capabilities: JsonObject = {}
     for name, function in (("elicit", options.get("elicit")), ("sample", options.get("sample"))):
         if function is not None:
-            check_takes(function, 1, f"`{name}` must take one parameter, the question", codes.BAD_ARGUMENT)
+            check_parameter_count(
+                function, 1, f"`{name}` must take one parameter, the question", codes.BAD_ARGUMENT
+            )
     if "elicit" in options:
         answers["elicitation/create"] = options["elicit"]
         capabilities["elicitation"] = {"form": {}, "url": {}}

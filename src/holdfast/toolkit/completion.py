@@ -1,12 +1,12 @@
 """Completion: suggestions for the arguments of prompts and for the variables of resource templates."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
+from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.feature_handler import BoxContext, build_handler
 from holdfast.toolkit.signature import WORKSPACE
 from holdfast.toolkit.tool import Tool
@@ -50,23 +50,27 @@ def build_completer(target: str, argument: str, handler: Callable[..., Any], box
     return Completer(tool, handler)
 
 
-def find_choices(tool: Tool, argument: str) -> list[str] | None:
-    """The choices of an argument whose type is a `Literal`, an enum or `bool`; None for other types."""
+def find_choices(tool: Tool, argument: str) -> list[str]:
+    """The choices of an argument whose type is a `Literal`, an enum or `bool`, also as `X | None`; empty for other types."""
     schema = tool.signature.arguments.json_schema
-    properties, definitions = schema["properties"], schema.get("$defs")
-    field = properties.get(argument) if isinstance(properties, dict) else None
-    if (
-        isinstance(field, dict)
-        and isinstance(reference := field.get("$ref"), str)
-        and isinstance(definitions, dict)
-    ):
-        field = definitions.get(reference.rpartition("/")[2])
-    if not isinstance(field, dict):
-        return None
-    if field.get("type") == "boolean":
-        return ["true", "false"]
-    choices = field.get("enum")
-    return [str(choice) for choice in choices] if isinstance(choices, list) else None
+    properties, definitions = schema["properties"], schema.get("$defs", {})
+    assert isinstance(properties, dict)
+    assert isinstance(definitions, dict)
+    return list(_choices_in(properties.get(argument), definitions))
+
+
+def _choices_in(schema: Json, definitions: JsonObject) -> Iterator[str]:
+    if not isinstance(schema, dict):
+        return
+    if isinstance(reference := schema.get("$ref"), str):
+        yield from _choices_in(definitions.get(reference.rpartition("/")[2]), definitions)
+    elif isinstance(members := schema.get("anyOf"), list):
+        for member in members:
+            yield from _choices_in(member, definitions)
+    elif schema.get("type") == "boolean":
+        yield from ("true", "false")
+    elif isinstance(choices := schema.get("enum"), list):
+        yield from (str(choice) for choice in choices if choice is not None)
 
 
 def to_completion(suggested: object, value: str, *, filter_by_value: bool) -> JsonObject:

@@ -83,8 +83,8 @@ CONTENT_TYPES = (Text, Image, Audio, ResourceLink, Resource)
 class Reply(msgspec.Struct, Generic[T], frozen=True):
     """A handler's result with content blocks. A handler that has only data returns the data itself.
 
-    `-> Reply[Size]` declares the type of the data. With `envelope="meta"`, a `Text` in the content stands for the data:
-    the data is then only in the structured content.
+    `-> Reply[Size]` declares the type of the data. With `envelope="meta"`, a `Text` in the content replaces the text of
+    the data, which is then only in the structured content.
     """
 
     content: Sequence[Content] = ()

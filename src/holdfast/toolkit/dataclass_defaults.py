@@ -1,7 +1,7 @@
 """Copy the defaults of dataclasses from the class into the instance.
 
-msgspec encodes only what the instance itself has. A default such as `count: int = 1` is missing there if msgspec decoded the
-instance, and if the field has `init=False`. Without the copy, a result, `vars(…)` or a copy of an argument would lack the field.
+msgspec encodes only what the instance itself has. The instance lacks a default such as `count: int = 1` if msgspec decoded it,
+or if the field has `init=False`. Without the copy, a result, `vars(…)` or a copy of an argument would lack the field.
 """
 
 import dataclasses

@@ -71,7 +71,6 @@ class DrivenSessions(Generic[T]):
         return sum(map(len, self._sessions.values()))
 
     def has_owner(self, owner: str) -> bool:
-        """Whether this owner has a driven session."""
         return owner in self._sessions
 
     async def remove(self, session_id: str) -> bool:

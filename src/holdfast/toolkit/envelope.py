@@ -73,7 +73,7 @@ def describe_failure(failed: Failed, registry: CodeRegistry) -> dict[str, Any]:
 
 
 def split_hint(failed: Failed, code: Code) -> tuple[str, JsonObject]:
-    """The hint of a failure and its other details. Without a hint of its own, it has the hint of its code."""
+    """The hint of a failure and its other details. A failure without a hint of its own has the hint of its code."""
     hint = failed.details.get("hint")
     if not isinstance(hint, str) or not hint:
         return code.hint, failed.details

@@ -72,12 +72,12 @@ class CodeRegistry:
         return self._custom.get(name) or codes.find(name)
 
     def get(self, name: str, tool: str) -> Code:
-        """The code that `tool` declares by this name; raises BAD_TOOL when there is no such code."""
+        """The code that a tool, a resource or a prompt declares; raises BAD_TOOL when there is no such code."""
         code = self.find(name)
         if code is None:
             raise HoldfastError(
                 codes.BAD_TOOL,
-                f"The tool {tool!r} declares the code {name[:80]!r}, which is not registered. Add box.code({name[:80]!r}, …).",
+                f"{tool!r} declares the code {name[:80]!r}, which does not exist. Add it first: box.code({name[:80]!r}, …).",
             )
         return code
 

@@ -1,7 +1,7 @@
 """Refuse to evaluate code that contains certain keywords.
 
-This stops accidents, not attackers: it is easy to bypass. The sandbox is what confines the code, and eval tools run only
-if the server allows it (`--allow-eval`). The code itself is never logged, only its hash.
+This stops accidents, not attackers: it is easy to bypass. Only the sandbox confines the code. Eval tools run only if
+the server allows it (`--allow-eval`). The code itself is never logged, only its hash.
 """
 
 import hashlib

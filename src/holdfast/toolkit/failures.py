@@ -64,7 +64,7 @@ def to_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
 def _argument_failure(name: str, error: BadArgumentsError) -> Failed:
     """The failure of a call with bad arguments, with their issues."""
     named = ", ".join(repr(issue["field"]) for issue in error.issues if issue["field"])
-    message = f"Bad arguments for {name}: see {named}." if named else f"Bad arguments for {name}."
+    message = f"Bad arguments for {name}: {named}." if named else f"Bad arguments for {name}."
     return Failed(
         code=codes.BAD_ARGUMENT.name, message=message, details={"issues": cast("list[Any]", error.issues)}
     )
@@ -93,7 +93,7 @@ def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Fa
 def drop_own_frames(error: BaseException) -> None:
     """Remove the toolkit's frames above the author's code from the traceback of an error, and of the errors that led to it.
 
-    If no frame is the author's, the traceback stays, unless the error has a cause or is about what the author returned.
+    If no frame is the author's, the traceback stays, unless the error has a cause or is a `ResultMismatchError`.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

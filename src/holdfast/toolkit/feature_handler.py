@@ -68,7 +68,7 @@ def build_handler(handler: Callable[..., Any], name: str, options: FeatureOption
 
 
 class TextArguments:
-    """Arguments that clients send as text: those of prompts, and the variables of URIs. A list or an object is sent as JSON."""
+    """Arguments that clients send as text: the arguments of prompts and the variables of URIs. A list or an object is sent as JSON."""
 
     def __init__(self, tool: Tool) -> None:
         self._schema = ArgumentSchema(list(tool.signature.arguments.parameters.values()), lax=True)
@@ -76,7 +76,7 @@ class TextArguments:
     def parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Decode the arguments; raises `BadArgumentsError`.
 
-        They are first read as plain text, because a text argument may look like JSON, and then as JSON.
+        They are first read as strings, because a string argument may look like JSON, and then as JSON.
         """
         try:
             return self._schema.parse(msgspec.json.encode(texts))

@@ -33,7 +33,7 @@ from holdfast.wire.messages import EMPTY_OBJECT, PeerError, Raw, encode
 T = TypeVar("T")
 # The modern era has no JSON-RPC code of its own for an unknown resource.
 _MODERN_RPC_CODES = {codes.UNKNOWN_RESOURCE.rpc_code: codes.BAD_ARGUMENT.rpc_code}
-_RESULT_TOO_LARGE = codes.INTERNAL_ERROR.rpc_code  # the request itself is valid
+_RESULT_TOO_LARGE_RPC_CODE = codes.INTERNAL_ERROR.rpc_code  # the request itself is valid
 
 
 class RunHandler(Protocol):
@@ -266,7 +266,7 @@ class FeatureServer:
         return Raw(encoded)
 
     def _to_error(self, request: McpRequest, failed: Failed, **more: Json) -> PeerError:
-        """A failure as a JSON-RPC error. Its `data` has the members that a tool's envelope has, and those of `more`."""
+        """A failure as a JSON-RPC error. Its `data` has the members of a tool's envelope, and `more`."""
         code = self._dispatcher.codes.find(failed.code) or codes.INTERNAL_ERROR
         hint, details = split_hint(failed, code)
         data: dict[str, Any] = {
@@ -283,15 +283,15 @@ class FeatureServer:
         is_modern = request.client.era is Era.MODERN
         rpc_code = _MODERN_RPC_CODES.get(code.rpc_code, code.rpc_code) if is_modern else code.rpc_code
         if code is codes.TOO_LARGE:
-            rpc_code = _RESULT_TOO_LARGE
+            rpc_code = _RESULT_TOO_LARGE_RPC_CODE
         try:
             msgspec.json.encode(data)
         except (TypeError, ValueError):  # details that cannot be encoded as JSON
             del data["details"]
-        return PeerError(rpc_code, _message(failed), data)
+        return PeerError(rpc_code, _message_with_issues(failed), data)
 
 
-def _message(failed: Failed) -> str:
+def _message_with_issues(failed: Failed) -> str:
     """The message of a failure, with what is wrong with each argument: clients show only the message of an error."""
     issues = failed.details.get("issues")
     if failed.code != codes.BAD_ARGUMENT.name or not isinstance(issues, list):

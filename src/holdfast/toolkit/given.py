@@ -86,7 +86,7 @@ def read_given(tool: str, name: str, given: Given) -> GivenParameter:
 
 
 def _read_provider(tool: str, given: Given, callers: tuple[Given, ...]) -> Provider:
-    """Check a provider, and those that it needs. `callers` are the providers that need this one."""
+    """Check a provider, and the providers that it needs. `callers` are the providers that need this one."""
     function, per = given.provider, given.per
     name = getattr(function, "__name__", repr(function))
     if per not in _LIFETIME_ORDER:

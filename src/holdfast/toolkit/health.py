@@ -10,7 +10,7 @@ _JSON = (b"content-type", b"application/json")
 
 
 async def send_health(send: Send) -> None:
-    """Answer that the server runs. It says nothing else, so anyone may ask."""
+    """Answer that the server runs. The answer says nothing else, so anyone may ask."""
     await send_response(send, 200, b'{"ok": true}', (_JSON,))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})  # the last is that of Starlette's TestClient
+_LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})  # Starlette's TestClient has the last one
 _FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip")
 _PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "holdfast-context"})
 _METADATA_PATH = "/.well-known/oauth-protected-resource"
@@ -42,7 +42,7 @@ class HttpAppOptions(TypedDict, total=False):
 
     `sandboxed` is the default."""
     hosts: Sequence[str]
-    """The host names of the server, besides those of loopback. `auth` is needed for them."""
+    """Host names of the server, in addition to the loopback names. They need `auth`."""
     origins: Sequence[str]
     """Origins whose web pages may send requests."""
     headers: Sequence[str]
@@ -172,7 +172,7 @@ class BoxApp:
     def _replace_forwarding_headers(
         self, scope: Mapping[str, Any], headers: Mapping[str, str]
     ) -> list[tuple[bytes, bytes]]:
-        """The headers without those of `_FORWARDED`. If the request came from one of `proxies`, `Host` is the host that the client used."""
+        """The headers without the names in `_FORWARDED`. If the request came from one of `proxies`, `Host` is the host that the client used."""
         peer = scope.get("client")
         original = headers.get("x-forwarded-host", "").split(",")[0].strip()
         kept = [(name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _FORWARDED]
@@ -223,6 +223,6 @@ def _parse_address(proxy: str) -> str:
 
 
 def _path_below_mount(scope: Mapping[str, Any]) -> str:
-    """The path of a request without that of the mount."""
+    """The path of a request, without the path of the mount."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path[len(root) :] or "/" if root and path.startswith(root) else path

@@ -15,7 +15,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, CallerIdentity
-from holdfast.toolkit.check_options import check_takes
+from holdfast.toolkit.check_options import check_parameter_count
 from holdfast.wire.mcp.server import HttpCaller, McpRequest
 
 _MIN_TOKEN_LENGTH = 16
@@ -52,7 +52,7 @@ class Bearer:
                 raise _bad_auth('Each token of Bearer needs the id of its user: Bearer({"token": "ann"}).')
 
     def find_user(self, headers: Mapping[str, str]) -> str | None:
-        """The user of the token in the request; None if it has none of these tokens."""
+        """The user of the token in the request; None if the token is missing or unknown."""
         given = bearer_token(headers).encode()
         users = {self.tokens: "bearer"} if isinstance(self.tokens, str) else self.tokens
         found = None
@@ -94,9 +94,7 @@ class JwtIssuer:
                 try:
                     check_url(url)
                 except HoldfastError as error:
-                    raise _bad_auth(
-                        f"`{name}` of JwtIssuer: {error.message} http:// is only for an issuer on this machine (127.0.0.1)."
-                    ) from None
+                    raise _bad_auth(f"`{name}` of JwtIssuer: {error.message}") from None
         if isinstance(cast("object", self.scopes), str):
             raise _bad_auth(f"`scopes` of JwtIssuer must be a tuple of strings: ({self.scopes!r},).")
 
@@ -211,7 +209,7 @@ def _make_function_check(function: AuthFunction, trust: Trust) -> Check:
             f"`auth` must be Bearer(…), JwtIssuer(…), HoldfastTokens(…) or a function of the headers, not a value of the type "
             f"{type(function).__name__}.",
         )
-    check_takes(function, 1, "`auth` must take one parameter, the headers", codes.BAD_ARGUMENT)
+    check_parameter_count(function, 1, "`auth` must take one parameter, the headers", codes.BAD_ARGUMENT)
 
     async def check(headers: Mapping[str, str]) -> SessionContext | None:
         found = cast("object", function(headers))

@@ -63,7 +63,7 @@ class ConnectionLimits:
     write_seconds: float = WRITE_SECONDS
     """How long a client may leave an answer unread."""
     crowded_write_seconds: float = _CROWDED_WRITE_SECONDS
-    """How long, if all unread answers of the same caller have more than `unread_bytes` together."""
+    """The same limit, if all unread answers of the caller have more than `unread_bytes` together."""
     unread_bytes: int = _UNREAD_BYTES
     connections: int = MAX_CONNECTIONS
     """How many may be open at the same time."""
@@ -73,7 +73,8 @@ class Connections:
     """The open connections of a server.
 
     When there are too many, the connection that has waited longest for a complete request from a known caller is closed; if none
-    waits, the new one. A connection with such a request is not closed, if its caller has fewer of them than are still free. So no caller can hold all connections.
+    waits, the new one. A connection with such a request is protected: it is not closed for this reason. A caller may protect another
+    connection only while more connections are unprotected or free than it protects, so that no caller can protect all of them.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -81,9 +82,9 @@ class Connections:
         self._throttles: dict[str, LoopThrottle] = {}  # by network; the most recently used is last
         self._open: dict[tuple[Address, Address], BoundedConnection] = {}
         self._waiting: dict[BoundedConnection, None] = {}  # the connection that has waited longest is first
-        self._held: dict[BoundedConnection, LoopThrottle] = {}
-        """The connections that are not closed to make room for others, each with the throttle of its caller."""
-        self._held_by: Counter[LoopThrottle] = Counter()
+        self._protected: dict[BoundedConnection, LoopThrottle] = {}
+        """The connections that are not closed to make room for new ones, each with the throttle of its caller."""
+        self._protected_by_caller: Counter[LoopThrottle] = Counter()
         self.unread = UnreadAnswers(limits.unread_bytes, limits.crowded_write_seconds)
         """Closes connections of callers that leave too many bytes unread."""
 
@@ -95,7 +96,7 @@ class Connections:
 
     def remove(self, connection: "BoundedConnection") -> None:
         self._waiting.pop(connection, None)
-        self._release(connection)
+        self._unprotect(connection)
         if self._open.get(connection.addresses) is connection:
             del self._open[connection.addresses]
 
@@ -115,26 +116,26 @@ class Connections:
         return self._open.get((client, server))
 
     def set_waiting(self, connection: "BoundedConnection") -> None:
-        """Mark the connection as waiting for a complete request: it may be closed to make room for others."""
+        """Mark the connection as waiting for a complete request: it may be closed to make room for a new one."""
         if self._open.get(connection.addresses) is connection:
-            self._release(connection)
+            self._unprotect(connection)
             self._waiting.pop(connection, None)
             self._waiting[connection] = None
 
-    def hold(self, connection: "BoundedConnection") -> None:
-        """Do not close the connection to make room for others, unless its caller holds as many as are free: it has a complete request."""
+    def protect(self, connection: "BoundedConnection") -> None:
+        """Protect a connection that has a complete request from a known caller, if the caller may protect another one."""
         caller = connection.throttle
         is_waiting = connection in self._waiting
-        if is_waiting and self._held_by[caller] < self.limits.connections - len(self._held):
+        if is_waiting and self._protected_by_caller[caller] < self.limits.connections - len(self._protected):
             del self._waiting[connection]
-            self._held[connection] = caller
-            self._held_by[caller] += 1
+            self._protected[connection] = caller
+            self._protected_by_caller[caller] += 1
 
-    def _release(self, connection: "BoundedConnection") -> None:
-        if (caller := self._held.pop(connection, None)) is not None:
-            self._held_by[caller] -= 1
-            if not self._held_by[caller]:
-                del self._held_by[caller]
+    def _unprotect(self, connection: "BoundedConnection") -> None:
+        if (caller := self._protected.pop(connection, None)) is not None:
+            self._protected_by_caller[caller] -= 1
+            if not self._protected_by_caller[caller]:
+                del self._protected_by_caller[caller]
 
 
 class BoundedConnection(asyncio.Protocol):
@@ -284,7 +285,7 @@ class BoundedConnection(asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def find_turns(self) -> TaskTurns:
-        """The turns of the tasks that answer the requests on this connection: those of its caller, if the caller is known."""
+        """The turns of the tasks that answer the requests on this connection. If the caller is known, all of its connections share them."""
         throttle = self.throttle
         if throttle is not self._throttle_of_turns:
             self._throttle_of_turns, self._turns = throttle, throttle.task_turns
@@ -309,7 +310,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def request_received(self) -> None:
         """The application has a complete request from a known caller."""
-        self._connections.hold(self)
+        self._connections.protect(self)
 
     def request_finished(self) -> None:
         """Start the head timer if a part of the next request may have arrived already."""
@@ -353,12 +354,13 @@ class BoundedConnection(asyncio.Protocol):
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, without three ways to hide a request in another one. The host of an absolute request target replaces the header.
+    """uvicorn's protocol, with protection against hidden requests and headers (request smuggling).
 
-    It answers 400 if headers follow the body (trailers), because uvicorn would add them to those of the head, and if the body has any
-    coding except `chunked`. And it ends the connection after
-    the answer to a request that asks for another protocol (`Upgrade`, CONNECT): the parser would read the body of such a request as
-    the next request.
+    * Headers after the body (trailers) are answered with 400: uvicorn would add them to the headers before the body.
+    * A body with another transfer coding than `chunked` is answered with 400: a proxy might disagree with the parser about where it ends.
+    * The connection is closed after the answer to a request for another protocol (`Upgrade`, CONNECT): the parser would read the body of
+      such a request as the next request.
+    * The host of an absolute request target replaces the header `Host`.
     """
 
     is_head_complete = False
@@ -385,12 +387,12 @@ class _HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.is_head_complete:
             raise ValueError("a header after the head")  # the parser reports it as an error of the request
-        # The rest is what uvicorn's own method does. To call that one would take longer, for every header.
+        # The rest is what uvicorn's own method does. Calling that method for every header would take longer.
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         elif name == b"transfer-encoding" and value.lower() != b"chunked":
-            raise ValueError("an unknown coding")  # such as `gzip, chunked`: the parser would read the chunks
+            raise ValueError("an unknown coding")  # such as `gzip, chunked`
         self.headers.append((name, value))
 
 
@@ -415,9 +417,8 @@ class _Sender:
     async def send(self, message: Any) -> None:
         cycle, head = self._cycle, self._json_head
         if cycle.transport.is_closing():
-            cycle.disconnected = (
-                True  # uvicorn tells only the newest of pipelined requests; it drops what is sent
-            )
+            # uvicorn sets this only for the newest of pipelined requests. What is sent is then dropped.
+            cycle.disconnected = True
         if head is None:
             if message.get("status") == 200 and not cycle.response_started and _is_json_head(message):
                 self._json_head = message
@@ -522,13 +523,13 @@ class _Server(uvicorn.Server):
 
 
 def _max_connections() -> int:
-    """The maximum number of connections: half of the files that the process may open. The other half is for servers and the store."""
+    """The maximum number of connections: half of the files that the process may open. The other half is for everything else."""
     max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if max_files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, max_files // 2)
 
 
 def _network_of(address: str) -> str:
-    """The address itself or, where one client may use all addresses of a network, this network: loopback, or the first 64 bits of IPv6."""
+    """The address, or its network if one client may use the whole network: loopback, or the first 64 bits of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

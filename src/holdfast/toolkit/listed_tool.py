@@ -38,7 +38,7 @@ def to_wire(tool: Tool) -> WireTool:
 def shorten(schema: JsonObject) -> JsonObject:
     """The schema without what a model does not need.
 
-    Bounds and `additionalProperties: false` go, because they are checked at the call. Defaults that are empty, zero, false or null go as well.
+    Leaves out bounds and `additionalProperties: false`, which are checked at the call, and defaults that are empty, zero, false or null.
     """
     short = {name: value for name, value in schema.items() if name not in _CHECKED_AT_THE_CALL}
     if "default" in short and not short["default"]:

@@ -16,6 +16,8 @@ from holdfast.toolkit.toolbox import Toolbox
 if TYPE_CHECKING:
     from argparse import Namespace
 
+_ONLY_OVER_HTTP = ("keys", "public", "allow_anonymous", "allow_host", "allow_origin")
+
 
 def main(box: Toolbox, arguments: Sequence[str] | None = None) -> None:
     """Run the command line. After a `HoldfastError`, print its message and hint, and exit with status 1."""
@@ -97,7 +99,11 @@ def _parse_arguments(box: Toolbox, words: list[str]) -> "Namespace":
         metavar="URL",
         help="accept requests from web pages of this origin",
     )
-    return parser.parse_args(words)
+    options = parser.parse_args(words)
+    ignored = [f"--{name.replace('_', '-')}" for name in _ONLY_OVER_HTTP if getattr(options, name)]
+    if ignored and options.http is None:
+        parser.error(f"{', '.join(ignored)} can only be used over HTTP: add --http HOST:PORT.")
+    return options
 
 
 def _http_options(options: "Namespace") -> HttpOptions:

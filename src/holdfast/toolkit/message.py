@@ -24,7 +24,7 @@ Messages: TypeAlias = str | Content | Message | Sequence[str | Content | Message
 
 
 def to_messages(messages: Messages) -> list[JsonObject]:
-    """The messages in MCP's form. A text or other content is a message of the user."""
+    """The messages in MCP's form. A string or other content is a message of the user."""
     listed = cast("Sequence[Any]", messages) if isinstance(messages, list | tuple) else (messages,)
     return [_to_message(message).block() for message in listed]
 

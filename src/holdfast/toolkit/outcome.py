@@ -1,4 +1,4 @@
-"""The outcome of a call: `Ok` or `Failed`. These are structs, because every call makes some, and a dataclass takes longer."""
+"""The outcome of a call: `Ok` or `Failed`. Every call makes some, so they are structs, which are made faster than dataclasses."""
 
 from typing import TypeAlias
 

@@ -75,7 +75,7 @@ def _field_default(value: Any, factory: Any) -> Default:
 
 
 def _is_mutable(value: Any) -> bool:
-    """Whether a handler could change the value. That is assumed of an object that is hashed by its identity."""
+    """Whether a handler could change the value. An object that is hashed by its identity counts as mutable."""
     if isinstance(value, list | dict | set | bytearray) or not _is_hashable(value):
         return True
     return type(value).__hash__ is object.__hash__

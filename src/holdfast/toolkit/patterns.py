@@ -25,9 +25,9 @@ _MAX_HARMLESS_REPEATS = 16
 
 def check_patterns(tool: str, parameter: str, info: Any) -> None:
     """Raise BAD_TOOL if the type of a parameter contains a pattern that is not safe to run on untrusted text."""
-    for text_type in _text_types(info, set()):
-        if text_type.pattern is not None:
-            check_pattern(tool, parameter, text_type.pattern, text_type.max_length)
+    for string_type in _string_types(info, set()):
+        if string_type.pattern is not None:
+            check_pattern(tool, parameter, string_type.pattern, string_type.max_length)
 
 
 def check_pattern(tool: str, parameter: str, pattern: str, max_length: int | None) -> None:
@@ -38,8 +38,8 @@ def check_pattern(tool: str, parameter: str, pattern: str, max_length: int | Non
         )
 
 
-def _text_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrType]:
-    """All text types inside a type, including those of nested objects. A type that contains itself is visited once."""
+def _string_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrType]:
+    """All string types inside a type, also in nested objects. A type that contains itself is visited once."""
     if id(info) in visited:
         return
     visited.add(id(info))
@@ -47,7 +47,7 @@ def _text_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrTyp
         yield info
         return
     for part in child_types(info):
-        yield from _text_types(part, visited)
+        yield from _string_types(part, visited)
 
 
 def _find_problem(pattern: str, max_length: int | None) -> str:

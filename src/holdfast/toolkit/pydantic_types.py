@@ -105,7 +105,7 @@ def make_limit_check(annotation: Any) -> Callable[[bytes], None] | None:
     """A function that raises `ResultMismatchError` if the JSON of a result is outside of the limits of its type.
 
     pydantic checks limits only when it reads a value. None if the type has no limits, or has functions of the author, which
-    would run once more.
+    would run twice.
     """
     parts = list(_core_schemas(annotation))
     if not any(map(_has_limit, parts)) or any(map(_has_own_function, parts)):
@@ -196,7 +196,7 @@ def patterns(annotation: Any) -> Iterator[tuple[str, int | None]]:
 class _ShortSchema(GenerateJsonSchema):
     """Leaves out the titles that pydantic makes from the names of fields and classes. A title that the author has set stays.
 
-    Texts in annotations become descriptions, as for msgspec.
+    Strings in annotations become descriptions, as for msgspec.
     """
 
     def emit_warning(self, kind: Any, detail: str) -> None:

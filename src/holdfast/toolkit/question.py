@@ -1,6 +1,6 @@
 """Questions to the user (elicitation): the form for a type, and the answer that comes back.
 
-MCP allows only flat forms: each field is a text, a number, a yes or no, or one or several of some choices.
+MCP allows only flat forms: each field is a string, a number, a boolean, or one or several choices.
 """
 
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class Form:
 
 
 def _describe(issues: list[Issue]) -> str:
-    """The first issues, for people: which fields, and what is expected there. No values: they may be secrets."""
+    """The first issues as text: the fields, and what is expected in them. Values are left out: they may be secrets."""
     texts = (
         f"{issue['field'] or 'The form'}: {_NOT_ALLOWED if issue['code'] == 'choice' else issue['message']}"
         for issue in issues[:_MAX_DESCRIBED]
@@ -170,7 +170,7 @@ def _simplify(schema: Json, definitions: JsonObject) -> JsonObject:
 
 
 def _check_field(name: str, field: JsonObject, definitions: JsonObject) -> JsonObject:
-    """The field with the keywords that MCP allows in forms. The answer is checked against the whole type anyway."""
+    """The field with only the keywords that MCP allows in forms. `Form.parse` checks the answer against the whole type."""
     kind = field.get("type")
     if not isinstance(kind, str) or kind not in _KEYWORDS:
         raise _no_form(f"the field {name!r} of this type")

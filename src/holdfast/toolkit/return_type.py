@@ -128,7 +128,7 @@ class ReturnType:
 
     @cached_property
     def wraps(self) -> bool:
-        """Whether the data is sent as `{"result": …}` if the envelope is in `_meta`: it is, unless it is always an object."""
+        """Whether the data is sent as `{"result": …}` if the envelope is in `_meta`, because the data is not always an object."""
         return self.is_declared and not _is_object(*self._schema)
 
     def output_schema(self, envelope: EnvelopeKind) -> JsonObject | None:
@@ -168,7 +168,7 @@ class ReturnType:
         then = _place_schema(data, definitions)
         declared = then.pop("properties", None)
         if isinstance(declared, dict):
-            # In a failure, members with these names mean something else. All others are declared at the top, because clients
+            # In a failure, `FAILURE_MEMBERS` mean something else. All other members are declared at the top, because clients
             # that make a type of the schema read only the top.
             clashing = {name: part for name, part in declared.items() if name in FAILURE_MEMBERS}
             schema["properties"] = {
@@ -402,7 +402,7 @@ def _with_definitions(schema: JsonObject, definitions: JsonObject) -> JsonObject
 
 
 def _place_schema(schema: JsonObject, definitions: JsonObject) -> JsonObject:
-    """The schema of an envelope that contains data with this schema, as `envelope.place_data` puts it there."""
+    """The schema of what `envelope.place_data` makes of data with this schema."""
     target = _resolve(schema, definitions)
     alternatives = target.get("anyOf")
     if isinstance(alternatives, list):

@@ -32,7 +32,7 @@ Answers: TypeAlias = Mapping[str, Raw]
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a request asks for, and who asks. A request with answers must have the same target as the one that it repeats."""
+    """What a request asks for, and who asks. A request with answers must have the same target as the request that it repeats."""
 
     caller: CallerIdentity
     method: str

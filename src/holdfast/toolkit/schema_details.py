@@ -136,7 +136,7 @@ def _alternatives(schema: JsonObject) -> Iterator[Json]:
 
 
 def _in_order_of_schema(union: inspect.UnionType) -> tuple[Any, ...]:
-    """The members of a union in the order in which msgspec lists them: structs after others, null last."""
+    """The members of a union in the order in which msgspec lists them: structs after other types, null last."""
 
     def place(member: Any) -> int:
         while isinstance(member, inspect.Metadata):

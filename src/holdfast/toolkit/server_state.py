@@ -14,7 +14,7 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext, use_context
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.call import Call
-from holdfast.toolkit.check_options import check_takes
+from holdfast.toolkit.check_options import check_parameter_count
 from holdfast.toolkit.failures import is_task_cancelled
 from holdfast.toolkit.given import GivenParameter, Provider, ProviderKind
 from holdfast.toolkit.guards import needs_session
@@ -55,7 +55,7 @@ class Lifespan:
 
 def read_lifespan(function: LifespanFunction, box: "Toolbox") -> Lifespan:
     """The lifespan of a box. An async generator function need not be decorated with `asynccontextmanager`."""
-    check_takes(function, 1, "A lifespan must take one parameter, the box: async def lifespan(box)")
+    check_parameter_count(function, 1, "A lifespan must take one parameter, the box: async def lifespan(box)")
     if inspect.isasyncgenfunction(function):
         return Lifespan(asynccontextmanager(function), box)
     return Lifespan(function, box)
@@ -73,7 +73,7 @@ class KeptValues:
         self._context = context
 
     async def get(self, key: Hashable, make: MakeValue) -> Any:
-        """The value with this key, which is made for the first caller. If that fails, it is made for the next caller."""
+        """The value with this key, which is made for the first caller. If that fails, the next caller tries again."""
         future = self._values.get(key)
         if future is not None and future.done() and not future.cancelled() and future.exception() is None:
             return future.result()
@@ -145,7 +145,7 @@ class _SessionValues(KeptValues):
             self.is_unused.set()
 
     async def close_when_unused(self) -> None:
-        """Close the values after the calls that use them have ended, or after some seconds."""
+        """Close the values after the calls that use them have ended, or after `CLOSE_SECONDS`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.is_unused.wait()
@@ -247,7 +247,7 @@ class ServerState:
         self._check_is_open()
         owner = call.owner
         if owner in self._sessions and self._sessions[owner].session != call.session:
-            # What was made for a direct session is not for the same session when it is sandboxed.
+            # A session that has become sandboxed must not get the values that were made while it was direct.
             self.end_session(owner)
         values = self._sessions.pop(owner, None) or _SessionValues(self._context, call.session)
         self._sessions[owner] = values
@@ -272,7 +272,7 @@ class ServerState:
         surplus = len(self._sessions) - MAX_SESSIONS
         for owner, values in list(self._sessions.items()):
             if now - values.last_used < IDLE_SECONDS and surplus <= 0:
-                break  # the others were used later
+                break  # the following sessions were used later
             if not values.running_calls:
                 self.end_session(owner)
                 surplus -= 1

@@ -47,7 +47,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_signature(tool: str, handler: Callable[..., Any], *, lax: bool = False) -> Signature:
-    """Read a handler's signature; raises BAD_TOOL when the handler cannot be a tool.
+    """Read a handler's signature; raises BAD_TOOL when callers could not call the handler, or could not send an argument.
 
     If `lax`, strings are converted to the numbers and booleans that they represent.
     """
@@ -132,7 +132,7 @@ def find_function(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def find_description(handler: Callable[..., Any]) -> str:
-    """The docstring of a handler; for an object with `__call__`, that of the method or else of its class."""
+    """The docstring of a handler. For an object with `__call__`: the docstring of this method, or else of its class."""
     own = inspect.getdoc(find_function(handler))
     return own or (inspect.getdoc(handler) if not isinstance(handler, partial) else None) or ""
 
@@ -148,4 +148,4 @@ def _read_type_hints(tool: str, handler: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _bad_tool(tool: str, problem: str) -> HoldfastError:
-    return HoldfastError(codes.BAD_TOOL, f"{tool!r} cannot be a tool: {problem}")
+    return HoldfastError(codes.BAD_TOOL, f"{tool!r} cannot be added: {problem}")

@@ -86,7 +86,7 @@ class Subscriptions:
         self.can_lists_change = can_lists_change
         """Whether the server announces changes of its lists."""
         self._by_connection: dict[str, tuple[Subscriber, Notify]] = {}
-        self._streams: dict[Subscriber, str] = {}  # with the callers that they belong to
+        self._streams: dict[Subscriber, str] = {}  # each with its caller
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -121,13 +121,13 @@ class Subscriptions:
     # Handshake era
 
     def add_list(self, request: McpRequest, session_id: str, name: ListName) -> None:
-        """From now on, tell this client when the list changes. The client has just asked for it."""
-        if (subscriber := self._subscriber(request, session_id)) is not None:
+        """From now on, tell this client when the list changes. The client has just requested the list."""
+        if (subscriber := self._find_or_add(request, session_id)) is not None:
             subscriber.lists.add(name)
 
     def add_uri(self, request: McpRequest, session_id: str, uri: str) -> None:
         """From now on, tell this client when the resource changes."""
-        subscriber = self._subscriber(request, session_id)
+        subscriber = self._find_or_add(request, session_id)
         if subscriber is None or (len(subscriber.uris) >= MAX_URIS and uri not in subscriber.uris):
             raise HoldfastError(codes.BUSY, "There are too many subscriptions.")
         subscriber.uris.add(uri)
@@ -140,8 +140,8 @@ class Subscriptions:
         """Forget a client that has disconnected."""
         self._by_connection.pop(connection, None)
 
-    def _subscriber(self, request: McpRequest, session_id: str) -> Subscriber | None:
-        """The subscriber of the client that sent a request; None if it gets no notifications, or if there are too many."""
+    def _find_or_add(self, request: McpRequest, session_id: str) -> Subscriber | None:
+        """The subscriber for the client that sent a request. None if the client gets no notifications, or if there are too many subscribers."""
         connection, push = request.connection, request.back_channel.push
         found = self._by_connection.get(connection)
         if found is not None:
@@ -211,7 +211,7 @@ class ListenParams(msgspec.Struct):
 
     @property
     def uris(self) -> list[str]:
-        """The resources; raises BAD_ARGUMENT when they are too many."""
+        """The resources; raises BAD_ARGUMENT unless they are a list of at most `MAX_URIS`."""
         found: Any = self.notifications.get("resourceSubscriptions") or ()
         try:
             uris = msgspec.convert(found, list[str])

@@ -16,7 +16,7 @@ from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.toolkit.argument_schema import find_param_headers
-from holdfast.toolkit.check_options import check_options, check_takes
+from holdfast.toolkit.check_options import check_options, check_parameter_count
 from holdfast.toolkit.errors import COMMON_CODES, EVAL_CODES, WORKSPACE_CODES, CodeRegistry
 from holdfast.toolkit.guards import Guard
 from holdfast.toolkit.operation import NO_HINTS, Annotations, Operation, parse_operation
@@ -110,7 +110,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def codes(self) -> tuple[Code, ...]:
-        """The declared codes, and those of the errors that the toolkit raises for such a tool, sorted by name. Codes of questions to the client are not added."""
+        """The declared codes, and the codes that the toolkit may raise for such a tool, sorted by name.
+
+        Not added are the codes of failed questions to the client, NOT_RUNNING and TOO_LARGE.
+        """
         definition, signature = self.definition, self.signature
         possible = {*self.declared_codes, *COMMON_CODES}
         if signature.workspace:
@@ -196,7 +199,7 @@ def build_tool(
             'or operation="query" for a tool that only reads.',
         )
     for guard in definition.guards:
-        check_takes(guard, 1, f"A guard of {name!r} must take one parameter, the call")
+        check_parameter_count(guard, 1, f"A guard of {name!r} must take one parameter, the call")
     signature, return_type = _read_types(name, definition.handler, envelope, lax=lax)
     return Tool(
         definition=definition,

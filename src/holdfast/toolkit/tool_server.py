@@ -227,7 +227,7 @@ class _ListParams(msgspec.Struct):
 
 
 def _no_requests(request: McpRequest) -> ClientRequests:
-    """What refuses the requests of a call that cannot ask: its client has no capabilities, or its handler does not get the call."""
+    """The requests of a call that cannot ask, because its client has no capabilities, or its handler does not get the call."""
     return NO_CALL_PARAMETER if request.client.capabilities else NO_CLIENT
 
 

@@ -13,7 +13,7 @@ from holdfast.model.codes import Code
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.toolkit.authentication import Authenticator
-from holdfast.toolkit.check_options import check_takes
+from holdfast.toolkit.check_options import check_parameter_count
 from holdfast.toolkit.dispatcher import Dispatcher, DispatchOptions
 from holdfast.toolkit.driven_sessions import DrivenSessions
 from holdfast.toolkit.errors import CodeRegistry
@@ -82,7 +82,7 @@ class Toolbox:
         self.instructions = instructions
         self.aliases = aliases
         self.envelope: EnvelopeKind = _one_of("envelope", envelope, ("content", "meta"))
-        """Where `ok`, `code`, `elapsed_ms` and the rest are: in the content of a result, or in its `_meta`."""
+        """Where the envelope (`ok`, `code`, `elapsed_ms`, …) is: in the content of a result, or in its `_meta`."""
         self.arguments: Literal["strict", "lax"] = _one_of("arguments", arguments, ("strict", "lax"))
         """Whether strings such as "2" are converted to numbers where a tool needs a number (`lax`), or refused (`strict`)."""
         self.listing: Literal["full", "short"] = _one_of("listing", listing, ("full", "short"))
@@ -110,7 +110,7 @@ class Toolbox:
 
     @property
     def loses_state(self) -> bool:
-        """Whether state is lost when a server of this box ends: that of a lifespan, given values that are kept, or driven sessions."""
+        """Whether a server of this box has state that is lost when it ends: of a lifespan, given values that are kept, or driven sessions."""
         handlers = (*self._tools.values(), *self._features.tools())
         given = (parameter for handler in handlers for parameter in handler.signature.given)
         return bool(
@@ -214,7 +214,7 @@ class Toolbox:
     def completion(self, target: str, argument: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """Decorator: the function suggests values for an argument of a prompt, or for a variable of a resource template.
 
-        It may take `value` (what the user has typed) and `arguments` (the other arguments); it returns a list of strings.
+        It may take `value` (what the user has typed) and `arguments` (the arguments that are known already). It returns a list of strings.
         """
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
@@ -224,7 +224,7 @@ class Toolbox:
         return decorate
 
     def remove(self, *, tool: str = "", resource: str = "", prompt: str = "") -> None:
-        """Remove a tool, a resource or a prompt by its name or URI; raises BAD_TOOL when there is none."""
+        """Remove a tool or a prompt by the name that clients see, or a resource by its URI; raises BAD_TOOL when there is none."""
         removals: list[tuple[ListName, str, dict[str, Any]]] = [
             ("tools", tool, self._tools),
             ("resources", resource, self._features.resources),
@@ -300,7 +300,7 @@ class Toolbox:
 
     def observe(self, observer: Observer) -> Observer:
         """Notify the observer after every call that was not cancelled."""
-        check_takes(observer, 1, "An observer must take one parameter, the observation")
+        check_parameter_count(observer, 1, "An observer must take one parameter, the observation")
         self._observers.append(observer)
         return observer
 

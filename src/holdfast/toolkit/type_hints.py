@@ -1,4 +1,4 @@
-"""Read the annotations of a function, also those that are text (`from __future__ import annotations`)."""
+"""Read the annotations of a function, also those that are strings (`from __future__ import annotations`)."""
 
 import sys
 from collections.abc import Callable
@@ -12,8 +12,8 @@ _LOCALS = ".<locals>."
 def read_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters and the result. `Annotated[…]` stays, and type aliases are replaced by what they stand for.
 
-    A name in a text may be a local variable of the function in which this one is defined, as in a function that makes a
-    toolbox. Raises `NameError` with what to do if a name is not found.
+    An annotation that is a string may name a local variable of the function that defines this one, such as a function that makes
+    a toolbox. Raises `NameError` with what to do if a name is not found.
     """
     return {name: expand_names(hint) for name, hint in _read(function).items()}
 

@@ -63,7 +63,7 @@ def find_library(annotation: Any) -> Library:
 
 
 def is_simple(annotation: Any) -> bool:
-    """Whether a type is one of those that msgspec supports for certain. Most are, and the full check slows every start."""
+    """Whether msgspec certainly supports a type. Most types of arguments are simple, and the full check would slow every start."""
     return annotation is Any or (isinstance(annotation, type) and annotation in SIMPLE_TYPES)
 
 
@@ -84,14 +84,14 @@ def walk_annotation(annotation: Any, inside: tuple[Any, ...] = ()) -> Iterator[A
 def expand_names(annotation: Any) -> Any:
     """The annotation with each type alias and each `NewType` replaced by the type that it stands for.
 
-    Otherwise the metadata of an `Annotated[…]` in an alias would be overlooked. A type alias that contains itself or text stays:
+    Otherwise the metadata of an `Annotated[…]` in an alias would be overlooked. A type alias that contains itself or a string stays:
     the library that handles the type reads it.
     """
     if isinstance(annotation, type):
         return annotation
     aliased = _aliased_type(annotation)
     if aliased is not None:
-        stays = annotation in walk_annotation(aliased, (annotation,)) or _has_text(aliased)
+        stays = annotation in walk_annotation(aliased, (annotation,)) or _has_string(aliased)
         return annotation if stays else expand_names(aliased)
     parts = get_args(annotation)
     expanded = tuple(map(expand_names, parts))
@@ -111,12 +111,12 @@ def _aliased_type(annotation: Any) -> Any:
         return None  # the library that handles the type reports it
 
 
-def _has_text(annotation: Any) -> bool:
-    """Whether a part of a type is written as text, as in `list["Tree"]`."""
+def _has_string(annotation: Any) -> bool:
+    """Whether a part of a type is written as a string, as in `list["Tree"]`."""
     if isinstance(annotation, str | ForwardRef):
         return True
     parts = () if get_origin(annotation) is Literal else get_args(annotation)
-    return any(map(_has_text, parts[:1] if get_origin(annotation) is Annotated else parts))
+    return any(map(_has_string, parts[:1] if get_origin(annotation) is Annotated else parts))
 
 
 def peel(annotation: Any) -> Any:
@@ -197,7 +197,7 @@ def _find_msgspec_problem(annotation: Any) -> str:
 
 
 def _find_problem_inside(info: Any, visited: set[int]) -> str:
-    """A class inside a type, or in its fields, that JSON cannot represent, or such a default; empty if there is none."""
+    """What JSON cannot represent inside a type: a class, or the default of a field. Empty if there is nothing."""
     if id(info) in visited:
         return ""
     visited.add(id(info))

@@ -131,7 +131,7 @@ def _match_forwards(
 def _match_multiple(variable: Variable, others: tuple[Variable, ...], rest: str) -> dict[str, str] | None:
     """Match a variable of several segments and the variables after it.
 
-    The others are matched from the right, because each of them is one segment; `variable` gets what is left.
+    `others` are matched from the right, because each of them is one segment; `variable` gets what is left.
     """
     values: dict[str, str] = {}
     for index in range(len(others) - 1, -1, -1):

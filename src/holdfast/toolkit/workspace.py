@@ -1,7 +1,7 @@
 """Find the workspace of a call: the one in its `workspace` argument, else the session's own workspace.
 
-For anonymous callers, the workspace that the client announced takes the place of the session's own. Neither the current folder
-nor an environment variable, except those of the session context, decides which workspace it is.
+For anonymous callers, the workspace that the client announced takes the place of the session's own. The current folder is never
+used, and no environment variables except the session context.
 """
 
 import logging
@@ -197,7 +197,7 @@ def _get_or_stub(session: SessionContext, registry: WorkspaceLookup) -> Workspac
 def _find_own(
     address: str, session: SessionContext, own: Workspace | None, registry: WorkspaceLookup
 ) -> Workspace:
-    """A sandboxed session's own workspace, if the address refers to it. All others are denied, registered or not."""
+    """A sandboxed session's own workspace, if the address refers to it. All other addresses are denied, whether a workspace has them or not."""
     if own is not None:
         if address == own.slug:
             return own
@@ -232,7 +232,7 @@ def _require(address: str, found: Workspace | None, why: str = "") -> Workspace:
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE,
             f"{address[:200]!r} belongs to no workspace.{reason}",
-            # The same for every path: a remote caller does not learn from it where Holdfast's data is.
+            # The hint is the same for every path, so a remote caller does not learn where Holdfast's data is.
             hint="Register the folder, or one above it, but not one that contains Holdfast's data, such as a home folder: "
             + shlex.join(["holdfast", "workspaces", "add", address[:200]]),
         )

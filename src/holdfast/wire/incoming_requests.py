@@ -90,7 +90,7 @@ class IncomingRequests:
                 codes.INVALID_REQUEST,
                 "A request with this id is still in flight. Use a new id for each request.",
             )
-        # The limit does not count the tasks that are ending, but all tasks together are limited, too: to twice as many.
+        # Tasks that are ending do not count towards the limit, but all tasks together are limited to twice as many.
         if len(tasks) >= limit and (len(tasks) - len(self._ending_ids) >= limit or len(tasks) >= 2 * limit):
             return HoldfastError(
                 codes.BUSY, f"{limit} requests are already in flight. Wait for an answer first."

@@ -51,14 +51,14 @@ class LoopThrottle:
         """The owner's name. The number of threads that parse long messages is limited for each owner."""
         self.long_line_memory = LongLineMemory()
         """Limits the memory of the long lines of the owner's connections."""
-        # `charge` adds three times the work to `free_at`. The work itself takes one of these three, the credit pays for two.
+        # `charge` moves `free_at` forward by three times the work. One third of that passes during the work; the credit covers the rest.
         self._credit = (_SHARE_DIVISOR - 1) * burst_seconds
         self.free_at = 0.0
         """The time (`monotonic`) from which the owner is within its share again. Before this time, `must_wait` may return True."""
         self._since_pause = 0.0  # seconds of work since the last pause
         self._waiting: deque[Callable[[], None]] | None = None  # created when needed: most owners never wait
         self._is_turn_scheduled = False
-        self._task_turns: TaskTurns | None = None  # created when needed, too
+        self._task_turns: TaskTurns | None = None  # created when needed
 
     @property
     def task_turns(self) -> TaskTurns:

@@ -74,9 +74,9 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     may_be_response: bool = False
     """Whether an id was found and no method."""
     has_result_or_error: bool = False
-    """Whether a result or an error was found and no method. The id, if there is one, is then that of a request that we sent."""
+    """Whether a result or an error was found and no method. The id, if there is one, is then the id of a request that we sent."""
     excerpt: str = ""
-    """The beginning of a line that is not JSON, for a log: probably a text that the server printed."""
+    """The beginning of a line that is not JSON, for a log: probably something that the server printed."""
 
 
 class PeerError(HoldfastError):

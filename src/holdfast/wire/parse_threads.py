@@ -23,10 +23,10 @@ async def parse_in_thread(text: bytes | bytearray, limits: Limits, throttle: Loo
 async def run_in_parse_thread(
     function: Callable[..., T], text: bytes | bytearray | Raw, *args: Any, throttle: LoopThrottle
 ) -> T:
-    """Call a function that reads a long text, in a thread. The throttle's owner is charged for the time.
+    """Call a function that reads a long text, in a thread.
 
-    Because of the GIL, the thread slows the event loop. An estimate of the time is charged at once, so that not all
-    connections of an owner begin at the same time.
+    Because of the GIL, the thread slows the event loop, so the throttle's owner is charged for the time. An estimate is
+    charged at once, so that not all connections of an owner begin at the same time.
     """
     estimate = len(text) * _SECONDS_PER_BYTE
     throttle.charge(estimate)

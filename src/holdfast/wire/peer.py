@@ -129,9 +129,9 @@ class Peer:
         answers_malformed: bool = False,
         throttle: LoopThrottle | None = None,
     ) -> None:
-        """`answers_malformed` says whether malformed lines without an id, or with that of no pending request, get an error response, too.
+        """A malformed request with an id always gets an error response.
 
-        Malformed requests with an id get one in any case.
+        With `answers_malformed`, so do malformed lines without an id, and malformed responses that no request waits for.
         """
         self._on_notification = on_notification
         self._cancel_method = cancel_method

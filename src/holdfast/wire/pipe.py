@@ -1,4 +1,4 @@
-"""Connect a peer to a pair of pipes: those of a child process, or standard input and output."""
+"""Connect a peer to a pair of pipes: the pipes of a child process, or standard input and output."""
 
 import asyncio
 import io
@@ -80,7 +80,7 @@ def take_stdio() -> tuple[IO[bytes], IO[bytes]]:
 
 
 class _PipeTransport:
-    """The transport of `connect_pipes`. The first line of an iteration of the event loop is sent at once, and the others in one write."""
+    """The transport of `connect_pipes`. In each iteration of the event loop, the first line is sent at once, and the following lines in one write."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer

@@ -38,8 +38,8 @@ class PausableTransport(Protocol):
 class Receiver:
     """Splits the input of a connection into lines and passes each message to `dispatch`, in order.
 
-    While the remote peer does not read (`writable` is not set) and `must_wait_for_reader()` returns True, nothing is
-    dispatched and reading is paused, unless the remote peer has hung up: then its last messages are dispatched.
+    While the remote peer does not read (`writable` is not set) and `must_wait_for_reader()` returns True, reading is paused and
+    nothing is dispatched. If the remote peer has hung up, its last messages are dispatched.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Receiver:
         lines_left = _BATCH_LINES
         while backlog and self._parse_task is None:
             if not self._writable.is_set() and self._is_blocked():
-                # `resume` continues when the remote peer reads, and the hang-up check if it has gone.
+                # `resume` continues when the remote peer reads; the hang-up check continues if the remote peer has gone.
                 self._watch_hang_up()
                 break
             line = backlog.popleft()

@@ -18,7 +18,7 @@ _FIRST_GUESS = 0.0002  # seconds; about the time that a task runs until it waits
 class TaskTurns:
     """The turns of one owner's tasks.
 
-    If the tasks have run for a millisecond in one iteration of the event loop, those that could also run wait for the next
+    If the tasks have run for a millisecond in one iteration of the event loop, the other tasks that are ready wait for the next
     iterations, in order. The event loop is never idle while a task waits for its turn.
     """
 

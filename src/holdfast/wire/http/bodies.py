@@ -16,7 +16,8 @@ from holdfast.wire.messages import Message, parse_line
 from holdfast.wire.parse_threads import parse_in_thread
 
 _HANDLING_SECONDS_PER_VALUE = 5e-7  # about the time that later steps take for each value of a long message
-_HANDLING_FACTOR = 2  # parsing, and the later steps: they read parts of the message again, for about as long
+# Times the parsing time: later steps read parts of the message again, and take about as long.
+_HANDLING_FACTOR = 2
 
 
 class Bodies:
@@ -70,7 +71,7 @@ class Bodies:
         return HoldfastError(codes.TOO_LARGE, f"The body is larger than {self.limits.body_bytes} bytes.")
 
     def _stop_overdue(self) -> None:
-        """Stop reading the bodies that are overdue, and set the timer for the oldest of the others."""
+        """Stop reading the overdue bodies, and set the timer for the oldest remaining one."""
         loop = asyncio.get_running_loop()
         self._timer = None
         for body in list(self._unfinished):

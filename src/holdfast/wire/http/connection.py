@@ -18,7 +18,7 @@ class Connection(Protocol):
     def request_received(self) -> None:
         """Called when the application has received a whole request of a known caller.
 
-        Until then, the server may close the connection to make room for others.
+        Until then, the server may close the connection to make room for a new one.
         """
         ...
 

@@ -62,7 +62,7 @@ class DisconnectWatch:
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self._loop: asyncio.AbstractEventLoop | None = None
-        # For `_loop`. An application can be used in several event loops, one after the other.
+        # Belongs to `_loop`: an application can be used in several event loops, one after the other.
         self._deadlines: Deadlines
         self._not_watched: dict[int, RunningRequest] = {}
         self._last_number = 0

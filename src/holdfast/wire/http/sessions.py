@@ -34,7 +34,6 @@ class HttpSession:
     outgoing: MessagesToClient = field(default_factory=MessagesToClient)
 
     def cancel(self, request_id: Id) -> None:
-        """Cancel a request of this session."""
         if (cancel := self.running.get(request_id)) is not None:
             cancel()
 
@@ -51,7 +50,7 @@ def _do_nothing(session_id: str) -> None:
 class HttpSessions:
     """All open sessions. Their number is limited, idle sessions expire, and a session can be used only by the caller that opened it.
 
-    A session that was never used after `initialize` expires sooner. If there are too many sessions, the oldest of those is ended.
+    A session that was never used after `initialize` expires sooner. If there are too many sessions, the oldest session that was never used is ended.
     """
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _do_nothing) -> None:
@@ -113,7 +112,6 @@ class HttpSessions:
         self._on_end(session.session_id)
 
     def end_all(self) -> None:
-        """End every session."""
         for session in [*self._used.values(), *self._unused.values()]:
             self.end(session)
         if self._sweep_timer is not None:

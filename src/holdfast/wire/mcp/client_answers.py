@@ -22,8 +22,8 @@ _SAMPLE_RETURNS = (
 def elicitation_result(answer: object, params: JsonObject) -> JsonObject:
     """The result of `elicitation/create` for an application's answer.
 
-    The answer may be a dict of the form's fields, the value of the only field, True to accept a form without or with several fields, None
-    or False to decline, or the whole result. The `params` are those of the request.
+    The answer may be a dict of the form's fields, the value of the only field, or the whole result. None and False decline. True accepts a
+    page, and a form of no or several fields without filling it in. `params` belong to the request.
     """
     if answer is None or answer is False:
         return {"action": "decline"}

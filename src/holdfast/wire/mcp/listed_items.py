@@ -12,7 +12,7 @@ from holdfast.model.visible_text import is_visible
 from holdfast.wire.mcp.definition_text import MAX_TEXT_LENGTH, clean_text
 from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
-_decode_page = make_decoder(dict[str, Raw])
+_decode_members = make_decoder(dict[str, Raw])
 _decode_items = make_decoder(list[Raw])
 _decode_text = make_decoder(str)
 _MAX_NAMES = 5
@@ -77,7 +77,7 @@ def clean_items(items: Raw, key: str) -> list[Raw]:
     """Clean the texts of the items that a page lists under `key`. Invalid items are left out.
 
     The names of prompts and of their arguments, and URIs, are not cleaned, because clients must send them to the server unchanged. An
-    item is left out if one of these has invisible characters or is too long. Raise one of `DECODE_ERRORS` if `items` is not a list.
+    item is left out if such a name or URI has invisible characters or is too long. Raise one of `DECODE_ERRORS` if `items` is not a list.
     """
     decode = _DECODERS[key]
     return [clean for raw in _decode_items(items) if (clean := _clean(raw, decode)) is not None]
@@ -98,7 +98,7 @@ def describe_left_out(items: Raw, key: str) -> str:
 def clean_page(page: Raw, key: str) -> Raw:
     """A page of a list, with cleaned items."""
     try:
-        members = _decode_page(page)
+        members = _decode_members(page)
         items = clean_items(members.get(key, Raw(b"[]")), key)
     except DECODE_ERRORS:
         raise HoldfastError(codes.BAD_ANSWER, f"The server sent an invalid list of {key}.") from None
@@ -123,7 +123,7 @@ def _clean(raw: Raw, decode: Any) -> Raw | None:
 
 def _name_of(raw: Raw) -> str:
     try:
-        members = _decode_page(raw)
+        members = _decode_members(raw)
         name = next(members[key] for key in ("name", "uri", "uriTemplate") if key in members)
         return ascii(_decode_text(name)[:_MAX_NAME])
     except (*DECODE_ERRORS, StopIteration):
@@ -164,7 +164,7 @@ def _clean_resource(item: _Resource | _Template) -> None:
 
 
 def _clean_text(text: str | None) -> str | None:
-    return None if text is None else clean_text(text, "", set())  # what was changed is not reported
+    return None if text is None else clean_text(text, "", set())  # without a report of what was changed
 
 
 def _number(raw: Raw | UnsetType) -> Raw | UnsetType:

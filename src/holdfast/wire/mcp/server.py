@@ -160,7 +160,7 @@ class Service(Protocol):
         ...
 
     def on_notification(self, notification: Notification) -> None:
-        """Called for notifications, except `initialized`, cancellations, and those of modern clients over HTTP."""
+        """Called for notifications, except `initialized`, cancellations, and all notifications of modern clients over HTTP."""
         ...
 
 
