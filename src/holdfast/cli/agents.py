@@ -41,7 +41,7 @@ def agents() -> None:
 @_folder_option
 @json_lines_option
 def list_(cwd: Path, *, as_json: bool) -> None:
-    """List the agents that a session in this folder can use. For the others, show why they cannot be used.
+    """List the agents of this folder. If a session cannot use an agent, the reason is shown.
 
     \b
     Example:

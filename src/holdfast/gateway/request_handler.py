@@ -110,7 +110,7 @@ class RequestHandler:
         """Answer one request, in the form that the client's era requires."""
         client_session = self.client_session
         call.size = len(params)
-        client_session.begin(call)
+        client_session.begin_call(call)
         token = current_call.set(call)
         try:
             members = read_members(params)
@@ -132,7 +132,7 @@ class RequestHandler:
             call.is_done = True  # later notifications are dropped: nothing may follow a result
             if call.has_notifications:
                 await call.wait_until_sent()
-            client_session.end(call)
+            client_session.end_call(call)
 
     async def _dispatch(self, request_id: Id, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
         """Answer a request that no server interrupts with a question."""

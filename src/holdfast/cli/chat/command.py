@@ -30,7 +30,7 @@ _LATEST = "latest"
 @click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "read-only"]),
-    help="When a tool may change something: ask you (default), allow it, or refuse it. A resumed session keeps its mode without this option.",
+    help="When a tool may change something: ask you (default), allow it, or refuse it. Without this option, a resumed session keeps its mode.",
 )
 @click.option(
     "--also",

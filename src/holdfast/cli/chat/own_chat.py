@@ -40,7 +40,7 @@ from holdfast.workspaces.registry import Registry
 
 _MAX_SCHEMA_BYTES = 64 * 1024  # a larger schema is not decoded for a form or for completion
 _MAX_PROGRESS_LENGTH = 200
-_MAX_CALLS_WITH_PROGRESS = 100  # then all entries are dropped, most of which are of ended calls
+_MAX_CALLS_WITH_PROGRESS = 100  # beyond that, all entries are dropped: most of their calls have ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

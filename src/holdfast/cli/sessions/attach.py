@@ -25,8 +25,8 @@ _RECENT_EVENTS = 40  # shown without --all
 def attach(*, session: str, show_all: bool) -> None:
     """Chat in a session that another process has open, such as an editor.
 
-    You see the end of the conversation and everything that happens from now on. Both sides can prompt and answer questions; the first
-    answer to a question counts. Leaving does not close the session. If no process has the session open, use `holdfast chat --resume ID`.
+    You see the end of the conversation and everything that happens from now on. Every attached editor and terminal can prompt and
+    answer questions; the first answer to a question counts. Leaving does not close the session. If no process has the session open, use `holdfast chat --resume ID`.
 
     \b
     Example:
