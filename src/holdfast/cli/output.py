@@ -210,12 +210,11 @@ def check_parent_folder(output: Path) -> None:
     folder = output.parent
     if folder.is_dir():
         return
-    what = f"'{folder}' is a file, not a folder" if folder.exists() else f"There is no folder '{folder}'"
-    raise HoldfastError(
-        codes.FILE_ERROR,
-        f"{what}: '{output}' cannot be written.",
-        hint="Create the folder, or choose another one.",
-    )
+    if folder.exists():
+        what, hint = f"'{folder}' is a file, not a folder", "Choose another folder."
+    else:
+        what, hint = f"There is no folder '{folder}'", "Create the folder, or choose another one."
+    raise HoldfastError(codes.FILE_ERROR, f"{what}: '{output}' cannot be written.", hint=hint)
 
 
 def _write_error(output: Path, error: OSError) -> HoldfastError:
