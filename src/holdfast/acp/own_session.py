@@ -98,6 +98,7 @@ class OwnSession(EditorSession):
             raise HoldfastError(
                 codes.BUSY,
                 "The agent can be changed only while no turn is running and no other editor or terminal is attached.",
+                hint="Wait until the turn has ended, and detach other editors and terminals. Then try again.",
             )
 
     async def lower_trust(self) -> None:

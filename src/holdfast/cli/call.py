@@ -103,7 +103,7 @@ def call(
 async def _unknown_tool(
     host: Host, options: SessionOptions, server: str, result: ToolResult
 ) -> HoldfastError:
-    """The error for a tool that does not exist. If the server does not exist either, it suggests a similar name."""
+    """The error for a tool that does not exist. If the server does not exist either, the error suggests a similar name."""
     from difflib import get_close_matches
 
     # Every built-in server that the command can use, also those that a session gets only on request.

@@ -334,7 +334,7 @@ class RequestHandler:
 
 
 def _only(members: dict[str, Raw], *names: str) -> dict[str, Raw]:
-    """These members, without those that MCP does not define: a server may read `Uri` as `uri`."""
+    """Keep only the members with these names. A member that MCP does not define is not passed on: a server may read `Uri` as `uri`."""
     return {name: members[name] for name in names if name in members}
 
 
@@ -366,7 +366,7 @@ async def _refuse_unknown(session: Session, name: str, arguments: bytes, suggest
 
 
 def _check_asker(asked_by: str, server: str) -> None:
-    """Raise if the client answers a question of another server: `server` must get neither that answer nor that state."""
+    """Raise if the client answers a question of another server than `server`, which must get neither the answer nor the state."""
     if asked_by and asked_by != server:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
