@@ -24,8 +24,8 @@ from holdfast.model.errors import HoldfastError
 
 STDOUT = Path("-")
 AGENT_SERVERS_NOTE = (
-    "Sessions of editors and chats also have the built-in servers agents, plan, shell and stage and, in a workspace, team. To list"
-    " the tools of one: holdfast tools SERVER"
+    "Sessions of editors and chats also have the built-in servers agents, plan and shell, stage if Chromium or Chrome is installed,"
+    " and team in a workspace. To list the tools of one: holdfast tools SERVER"
 )
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _NAME_WIDTH = 32  # cells; longer names are wrapped
