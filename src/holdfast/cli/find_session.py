@@ -35,7 +35,7 @@ async def find_session(store: Store, typed: str) -> StoredSession:
 def find_audited_session(tx: ReadTx, typed: str | None) -> SessionId | None:
     """The session id that the user typed, completed from the audit records, so that deleted sessions are found too.
 
-    A whole id need not have records. None, if the option was not given, stays None.
+    A whole id need not have records. If the option was not given, `typed` and the result are None.
     """
     if typed is None:
         return None
