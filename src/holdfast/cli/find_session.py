@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from holdfast.audit.record import decode_record
 from holdfast.model import codes
+from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
@@ -18,6 +19,11 @@ _SHORT_ID_LENGTH = 13  # the prefix and eight hexadecimal digits
 def short_id(session_id: str) -> str:
     """The first characters of a session's id, for tables and commands."""
     return session_id[:_SHORT_ID_LENGTH]
+
+
+def user_arguments(context: SessionContext) -> list[str]:
+    """The option that a command needs to open a session of a user: `["--user", "ann"]`; empty if the session has no user."""
+    return ["--user", context.user_id] if context.user_id else []
 
 
 async def find_session(store: Store, typed: str) -> StoredSession:
