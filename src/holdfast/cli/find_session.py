@@ -1,10 +1,10 @@
 """Finds a session by its id, or by the first characters of its id."""
 
+import shlex
 from collections.abc import Iterable
 
 from holdfast.audit.record import decode_record
 from holdfast.model import codes
-from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
@@ -21,9 +21,10 @@ def short_id(session_id: str) -> str:
     return session_id[:_SHORT_ID_LENGTH]
 
 
-def user_arguments(context: SessionContext) -> list[str]:
-    """The option that a command needs to open a session of a user: `["--user", "ann"]`; empty if the session has no user."""
-    return ["--user", context.user_id] if context.user_id else []
+def resume_command(session_id: str, user_id: str | None) -> str:
+    """The command that resumes a session, with the user that the session belongs to."""
+    user = ("--user", user_id) if user_id else ()
+    return shlex.join(("holdfast", "chat", "--resume", short_id(session_id), *user))
 
 
 async def find_session(store: Store, typed: str) -> StoredSession:

@@ -1,7 +1,6 @@
 """A chat in a new session, or in a session that it resumes."""
 
 import asyncio
-import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,7 +12,7 @@ from holdfast.cli.chat.banner import print_banner
 from holdfast.cli.chat.chat import Chat, ChatSession
 from holdfast.cli.chat.help import print_usage
 from holdfast.cli.event_printer import EventPrinter
-from holdfast.cli.find_session import short_id, user_arguments
+from holdfast.cli.find_session import resume_command
 from holdfast.cli.servers.review_server import ReviewOptions, has_undecided_servers, review_servers
 from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.host.describe_session import SessionDescription, describe_session
@@ -135,10 +134,9 @@ class OwnChat(Chat):
     def _resume_command(self) -> str:
         """The command that resumes this session. Without an id, it would resume the latest session that has a prompt."""
         session = self._open_session
-        words = ["holdfast", "chat", "--resume"]
-        if session is not None:
-            words += [short_id(session.context.session_id), *user_arguments(session.context)]
-        return shlex.join(words)
+        if session is None:
+            return "holdfast chat --resume"
+        return resume_command(session.context.session_id, session.context.user_id)
 
     async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
         """At a terminal, ask about the project's workspace and servers, unless the user has decided about them."""

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +51,9 @@ def attach(*, session: str, show_all: bool) -> None:
 
     async def run() -> int:
         request = AttachRequest(door=DoorKind.CHAT, after=after)
-        return await AttachedChat(loaded, lease, stored.title, request=request).run()
+        return await AttachedChat(
+            loaded, lease, stored.title, user_id=stored.context.user_id, request=request
+        ).run()
 
     sys.exit(asyncio.run(run()))
 
@@ -137,7 +138,7 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
 
 async def _find_open(settings: "Settings", typed: str) -> "StoredSession":
     """Find a session by the id that the user typed. Raise if no process has the session open."""
-    from holdfast.cli.find_session import find_session, short_id, user_arguments
+    from holdfast.cli.find_session import find_session, resume_command
     from holdfast.host.data_folder import DATABASE_FILE
     from holdfast.model import codes
     from holdfast.model.errors import HoldfastError
@@ -147,10 +148,9 @@ async def _find_open(settings: "Settings", typed: str) -> "StoredSession":
     async with open_read_only(Path(settings.data_dir) / DATABASE_FILE) as store:
         stored = await find_session(store, typed)
         if stored.lease is None or is_expired(stored.lease, store.now()):
-            command = ["holdfast", "chat", "--resume", short_id(stored.context.session_id)]
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 "No process has this session open.",
-                hint=f"Open it: {shlex.join([*command, *user_arguments(stored.context)])}",
+                hint=f"Open it: {resume_command(stored.context.session_id, stored.context.user_id)}",
             )
     return stored
