@@ -24,7 +24,7 @@ _folder_option = click.option(
 
 @click.group(cls=FullHelpGroup)
 def agents() -> None:
-    """List, show and approve the definitions of agents.
+    """List and show the definitions of agents; approve them, and revoke approvals.
 
     A definition is a Markdown file: NAME.md in the folder `agents` next to your settings file, or in `.holdfast/agents` of a project.
 

@@ -14,7 +14,8 @@ COMMANDS = {
         target="holdfast.cli.acp:acp", help="Serve an editor that speaks ACP, on standard input and output."
     ),
     "agents": LazyCommand(
-        target="holdfast.cli.agents:agents", help="List, show and approve the definitions of agents."
+        target="holdfast.cli.agents:agents",
+        help="List and show the definitions of agents; approve them, and revoke approvals.",
     ),
     "audit": LazyCommand(
         target="holdfast.cli.audit:audit", help="List, verify and export the audit records."
