@@ -266,6 +266,7 @@ def test_commands_use_the_same_tasks_as_the_tools(data: Path):
         shown = client.call("task_show", {"id": "blog-2"}, BLOG)
     (other := data.parent / "other").mkdir()
     nowhere, project = run("list", cwd=data.parent), run("list", cwd=other)
+    number_alone, unknown = run("show", "2", cwd=other), run("show", "blog-99", cwd=other)
 
     assert (added, started, done) == (
         (0, "Added blog-2: By a person\n"),
@@ -280,6 +281,10 @@ def test_commands_use_the_same_tasks_as_the_tools(data: Path):
     assert json.loads(shown_alone[1]) == json.loads(listed[1].splitlines()[1]), "without the tool's envelope"
     assert (updated[1], shown["status"]) == ("Changed blog-1: Changed\n", "done")
     assert "does not belong to a workspace" in nowhere[1]
+    assert number_alone[1].endswith(
+        "Hint: Give the whole id, such as blog-3, or run the command in the folder of the task's workspace.\n"
+    )
+    assert unknown[1].endswith("Hint: To list the tasks: holdfast tasks list --workspace blog\n")
     # A folder that contains Holdfast's data folder cannot be registered.
     assert (
         "run the command in the folder of a workspace." in nowhere[1],

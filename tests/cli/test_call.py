@@ -180,7 +180,7 @@ def test_arguments_that_do_not_fit_the_schema_are_an_error_of_usage(tmp_path: Pa
     else:
         problem = "Error: BAD_ARGUMENT: files.read was not called: its arguments do not fit its schema. "
         assert (done.stdout, done.stderr.startswith(problem)) == ("", True)
-        assert done.stderr.endswith("Hint: To see its arguments: holdfast tools files.read\n")
+        assert done.stderr.endswith("Hint: To see the tool's arguments: holdfast tools files.read\n")
 
 
 def test_a_missing_argument_is_told_in_the_words_of_the_chat(tmp_path: Path):

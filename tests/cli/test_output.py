@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.cli.terminal_text import escape_unprintable, shorten, wrap_questio
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Replied, Thought
 from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
+from tests.commands import run_holdfast
 
 __all__ = ["home"]
 
@@ -176,3 +178,16 @@ def test_a_long_question_breaks_between_words(monkeypatch: pytest.MonkeyPatch):
         "Allow it? [c]onfined, with your [r]ights, ",
         "    ↪ [n]o? ",
     ]
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_the_traceback_of_an_operating_system_error_is_logged_on_request(tmp_path: Path, level: str):
+    (tmp_path / "tokens").touch()
+    done = run_holdfast(
+        "tokens",
+        "list",
+        env={**os.environ, "HOLDFAST_DATA_DIR": str(tmp_path), "HOLDFAST_LOG_LEVEL": level},
+    )
+
+    assert (done.returncode, "to log more details." in done.stderr) == (1, True)
+    assert ("Traceback" in done.stderr) == (level == "debug")

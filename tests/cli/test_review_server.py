@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import settings
-from holdfast.cli.servers.review_server import ReviewCounts, ReviewOptions, Rights, review_servers
+from holdfast.cli.servers.review_server import (
+    ReviewCounts,
+    ReviewOptions,
+    Rights,
+    has_undecided_servers,
+    review_servers,
+)
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.resolve.grant import ConfinedGrant
@@ -54,6 +60,13 @@ class Project:
 
         return asyncio.run(work())
 
+    def has_undecided_servers(self) -> bool:
+        async def work() -> bool:
+            async with Host(settings=self._settings) as host:
+                return await has_undecided_servers(host, OpenOptions(cwd=self.folder))
+
+        return asyncio.run(work())
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
@@ -89,6 +102,18 @@ def test_yes_alone_does_not_choose_rights_but_keeps_those_that_the_user_chose(pr
 
     assert never == (ReviewCounts(shown=1, undecided=1), "never approved")
     assert project.review(YES) == (ReviewCounts(shown=1), "with the user's rights")
+
+
+def test_an_approved_server_whose_name_is_taken_needs_no_decision(project: Project, tmp_path: Path):
+    at_first = project.has_undecided_servers()
+    project.review(DIRECT)
+    approved = project.has_undecided_servers()
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {"weather": {"command": "other"}}}')
+    taken = project.has_undecided_servers()
+    project.edit_program("edited")
+
+    assert (at_first, approved, taken) == (True, False, False)
+    assert project.has_undecided_servers()
 
 
 @pytest.mark.promise("BOX-08")

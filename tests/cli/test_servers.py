@@ -199,6 +199,19 @@ def test_a_list_that_cannot_be_read_is_named_if_a_server_is_not_found(
     assert f"{file} was not read: It is not valid JSON" in env.run(*command).stderr
 
 
+@pytest.mark.parametrize("path", ["sub/../.mcp.json", "../link/.mcp.json"])
+def test_an_approval_is_revoked_by_any_path_of_its_file(env: Environment, path: str):
+    (env.project / "sub").mkdir()
+    (env.project.parent / "link").symlink_to(env.project)
+    env.in_project(c={"url": "https://mcp.example.org/"})
+    env.run("servers", "approve", "c", "--direct")
+    revoked = env.run("servers", "revoke", "c", "--file", path)
+    again = env.run("servers", "revoke", "c", "--file", path)
+
+    assert revoked.stdout.startswith(f"Revoked: 'c' of {env.project / '.mcp.json'}.")
+    assert again.stderr.startswith(f"Error: No server 'c' of '{env.project / '.mcp.json'}' is approved.")
+
+
 @pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_an_approval_can_follow_edits_until_it_is_revoked(env: Environment, tmp_path: Path):

@@ -140,6 +140,17 @@ def test_file_with_comments_is_not_rewritten(tmp_path: Path):
 
     assert [added.returncode, removed.returncode, file.read_text()] == [1, 1, before]
     assert "has comments or trailing commas, which would be lost" in added.stderr
+    assert added.stderr.endswith("Hint: Change it by hand: holdfast servers edit\n")
+
+
+def test_file_of_a_project_with_comments_is_changed_by_hand(tmp_path: Path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / ".mcp.json").write_text('{"mcpServers": {"old": {"command": "x"}} /* mine */}')
+
+    removed = run(tmp_path, "servers", "remove", "old", "--project", cwd=project)
+
+    assert removed.stderr.endswith("Hint: Change it by hand: holdfast servers edit --project\n")
 
 
 @pytest.mark.parametrize(

@@ -102,5 +102,5 @@ def test_one_tool_is_described_with_its_arguments_and_an_example(home: Path):
     assert as_models_see_it.stdout == described.stdout
     assert (misspelled.returncode, misspelled.stderr) == (
         1,
-        "Error: There is no tool 'files.raed'. Did you mean 'files.read'?\nHint: To list its tools: holdfast tools files\n",
+        "Error: There is no tool 'files.raed'. Did you mean 'files.read'?\nHint: To list the server's tools: holdfast tools files\n",
     )

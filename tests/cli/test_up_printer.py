@@ -18,7 +18,7 @@ def test_refused_servers_are_named_with_the_reason_and_the_folder(capsys: pytest
 
     printed = capsys.readouterr().out
     assert (
-        "Sessions in /work get no servers yet. A token with --workspace or --cwd gets those of its own folder.\n"
+        "Sessions in /work get no servers yet. A token with --workspace or --cwd gets those of its own folder. Not used:\n"
         in printed
     )
     assert "  git: It is not for sandboxed sessions.\n" in printed

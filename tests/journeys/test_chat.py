@@ -591,6 +591,19 @@ def test_a_dumb_terminal_works_too(home: Path, cwd: Path):
     assert f"To resume this session: holdfast chat --resume {stored['id'][:13]}" in screen.shown
 
 
+def test_the_command_that_resumes_a_session_names_its_user(home: Path, cwd: Path):
+    with terminal(home, cwd, "--user", "ann") as screen:
+        screen.until(READY)
+        screen.type("/servers\r")
+        screen.until("files: available")
+        screen.until(READY)
+        screen.type("/quit\r")
+        screen.end()
+    (stored,) = _sessions(home)
+
+    assert f"To resume this session: holdfast chat --resume {stored['id'][:13]} --user ann" in screen.shown
+
+
 @pytest.mark.slow
 def test_a_resumed_chat_shows_the_conversation_so_far(home: Path, cwd: Path):
     piped(home, cwd, "/call files.list {}\n")

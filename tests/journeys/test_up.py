@@ -61,6 +61,25 @@ async def test_sigterm_lets_running_calls_finish_and_leaves_no_process(home: Pat
     assert (late.status_code, late.headers["retry-after"]) == (503, "1")
 
 
+@pytest.mark.slow
+async def test_second_signal_cancels_running_calls(home: Path, cwd: Path):
+    add_counter(home)
+    async with running_up(home, cwd) as up:
+        token = run(home, "tokens", "create", "client", "--mode", "auto").stdout.strip()
+        async with Client(up.url, token) as client:
+            server = (await client.call("add"))["process"]
+            call = asyncio.create_task(client.call("wait", seconds=60))
+            await asyncio.sleep(0.2)
+            up.process.terminate()
+            await up.event("stopping")
+            up.process.terminate()
+            code = await asyncio.wait_for(up.process.wait(), 9)
+            await asyncio.gather(call, return_exceptions=True)
+        await asyncio.wait_for(wait_until_dead(server), 30)
+
+    assert code == 0
+
+
 @pytest.mark.promise("GW-10")
 @pytest.mark.timeout(60 + 20 * CYCLES)
 async def test_kill_9_under_load_leaves_no_server_and_loses_no_answered_call(home: Path, cwd: Path):

@@ -96,7 +96,7 @@ def _describe_agents(values: OptionValues) -> list[Json]:
         {
             "id": AGENT_OPTION,
             "name": "Agent",
-            "description": "The limits of an agent stay for the rest of the session. Choosing an agent restarts the session's servers.",
+            "description": "Choosing an agent restarts the session's servers. The limits of its earlier agents still apply.",
             "type": "select",
             "currentValue": values.agent,
             "options": agents if values.agent else [{"value": "", "name": "None"}, *agents],

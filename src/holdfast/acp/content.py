@@ -91,7 +91,7 @@ def check_prompt(blocks: list[JsonObject]) -> None:
 
 
 def editor_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
-    """Convert the blocks of a tool's result for an editor. If there are too many, the last block says how many are left out."""
+    """Convert the blocks of a tool's result for an editor. If some are left out, the last block says how many."""
     shown = [editor_block(block) for block in blocks[:_MAX_BLOCKS]]
     if left_out := len(blocks) - len(shown):
         shown.append({"type": "text", "text": f"({left_out} more blocks are not shown)"})

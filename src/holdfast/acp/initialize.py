@@ -13,7 +13,7 @@ _SESSION_CAPABILITIES = ("resume", "close", "list", "delete", "additionalDirecto
 
 
 class Initialization:
-    """What the client sent in `initialize`."""
+    """Answers `initialize`, and keeps what the client sent in it."""
 
     def __init__(self) -> None:
         self._client_params: InitializeParams | None = None

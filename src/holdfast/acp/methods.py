@@ -400,7 +400,7 @@ class SessionMethods:
     # Finding sessions
 
     def _find_open(self, session_id: str) -> EditorSession | None:
-        """Return the session if this connection has it open and no other door has closed it."""
+        """Return the session if this connection has it open and can still use it; None otherwise."""
         editor_session = self._sessions.get(session_id)
         return None if editor_session is None or editor_session.is_closed else editor_session
 

@@ -97,7 +97,8 @@ class OwnSession(EditorSession):
         if self._session.is_busy or self._session.doors.count > 1:
             raise HoldfastError(
                 codes.BUSY,
-                "The agent can be changed while no turn is running and no other editor or terminal is attached.",
+                "The agent can be changed only while no turn is running and no other editor or terminal is attached.",
+                hint="Wait until the turn has ended, and detach other editors and terminals. Then try again.",
             )
 
     async def lower_trust(self) -> None:

@@ -28,15 +28,14 @@ if TYPE_CHECKING:
 
 _GRACE_SECONDS = 2.0
 """After the editor disconnects: how long turns may continue, and then how long their last updates may take."""
-# How often threads hand over the GIL. With the default of 5 ms, the store's thread mostly waits for it (90,000 instead of 115,000
-# updates/s).
+# How often threads hand over the GIL. With the default of 5 ms, the store's thread mostly waits for the GIL.
 _SWITCH_SECONDS = 0.0002
 _ACP_FIELD_NAMES = {"session_id": "sessionId"}
 _ACP_HINTS = {
     codes.BAD_ARGUMENT: "Correct the params that the message names, and send the request again.",
     codes.CONNECTION_CLOSED: "If the message names a cause, correct it. Then send the request again.",
 }
-"""Instead of the hints of these codes, which are about calls of tools."""
+"""The hints of these codes for editors. Their general hints are about tool calls."""
 _MAX_ID_LENGTH = 256
 
 
@@ -173,7 +172,7 @@ class _EditorConnection:
 
 
 def _import_classes() -> "tuple[type[SessionMethods], Any]":
-    """Import the classes that `initialize` does not need, because they take a while to load."""
+    """Import the classes that take a while to load. `initialize` does not need them."""
     from holdfast.acp.methods import SessionMethods
     from holdfast.host.host import Host
 

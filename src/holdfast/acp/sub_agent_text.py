@@ -8,7 +8,7 @@ _SEND_AFTER_CHARS = 200  # not each word, because each update contains the whole
 
 
 class SubAgentText:
-    """The text in one tool call. Only the end of the text is kept."""
+    """The text that one tool call shows. Only its end is kept."""
 
     def __init__(self) -> None:
         self._text = ""

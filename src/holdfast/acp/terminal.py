@@ -31,7 +31,7 @@ class _Output(msgspec.Struct, rename="camel"):
 
 
 def _keep_only(names: Sequence[str]) -> str:
-    """Return a shell script that runs the command in its first argument with only these environment variables."""
+    """Return a shell script that runs the command in `$0` with only these environment variables."""
     kept = (f'${{{name}+"{name}=${name}"}}' for name in names if name.isascii() and name.isidentifier())
     return f'exec env -i {" ".join(kept)} /bin/sh -c "$0"'
 

@@ -67,14 +67,15 @@ _ACP_TOOL_KINDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildUpdates:
-    """The updates of a sub-agent that the editor shows as a session."""
+class SubAgentSession:
+    """A sub-agent that the editor shows as a session."""
 
-    child_id: str
-    """The id of the sub-agent's session, as the editor sees it."""
+    session_id: str
+    """The id of the session that the editor shows."""
     parent_call: str
     """The id of the call that the sub-agent works for."""
     updates: "Updates"
+    """Converts the sub-agent's events."""
 
 
 class Updates:
@@ -85,10 +86,10 @@ class Updates:
         self._cwd = cwd
         self._session_id = session_id
         self._sub_agents_are_sessions = sub_agents_are_sessions
-        self._children: dict[str, ChildUpdates] = {}
+        self._sub_agent_sessions: dict[str, SubAgentSession] = {}
         """By the id of the sub-agent."""
         self._running: dict[str, ToolCalled] = {}
-        self._sub_agents: dict[str, SubAgentText] = {}
+        self._sub_agent_texts: dict[str, SubAgentText] = {}
         """By the id of the running call that the sub-agents work for."""
         self._outer_calls: dict[str, str] = {}
         """For each running call of a sub-agent: the id of the call that this sub-agent works for."""
@@ -96,7 +97,7 @@ class Updates:
     def for_sub_agent(self, event: Event, origin: Origin) -> Sequence[Update]:
         """Return the updates for the next event of a sub-agent."""
         if self._sub_agents_are_sessions:
-            return self._for_child(event, origin)
+            return self._for_sub_agent_session(event, origin)
         call_id = origin.parent_call
         while call_id in self._outer_calls:
             call_id = self._outer_calls[call_id]
@@ -104,26 +105,26 @@ class Updates:
             self._outer_calls[event.call_id] = origin.parent_call
         elif isinstance(event, ToolEnded):
             self._outer_calls.pop(event.call_id, None)
-        shown = self._sub_agents.setdefault(call_id, SubAgentText()).add(event, origin.agent)
+        shown = self._sub_agent_texts.setdefault(call_id, SubAgentText()).add(event, origin.agent)
         if shown is None or call_id not in self._running:
             return []
         update: Update = {"sessionUpdate": "tool_call_update", "toolCallId": call_id}
         return [{**update, "content": [{"type": "content", "content": _text(shown)}]}]
 
-    def _for_child(self, event: Event, origin: Origin) -> Sequence[Update]:
-        child = self._children.get(origin.agent)
+    def _for_sub_agent_session(self, event: Event, origin: Origin) -> Sequence[Update]:
+        sub_agent = self._sub_agent_sessions.get(origin.agent)
         announced: list[Update] = []
-        ended = self._end_children(event.call_id) if isinstance(event, ToolEnded) else []
-        if child is None:
-            child = self._children[origin.agent] = ChildUpdates(
-                child_id=f"{self._session_id}.{origin.agent}",
+        ended = self._end_sub_agents(event.call_id) if isinstance(event, ToolEnded) else []
+        if sub_agent is None:
+            sub_agent = self._sub_agent_sessions[origin.agent] = SubAgentSession(
+                session_id=f"{self._session_id}.{origin.agent}",
                 parent_call=origin.parent_call,
                 updates=Updates(self._cwd),
             )
             announced = [
                 {
                     "sessionUpdate": "subagent_update",
-                    "sessionId": child.child_id,
+                    "sessionId": sub_agent.session_id,
                     "title": origin.agent,
                     "state": {"state": "running"},
                     "_meta": {"dev.holdfast/toolCallId": origin.parent_call},
@@ -132,15 +133,17 @@ class Updates:
         return [
             *announced,
             *ended,
-            *({FOR_SESSION: child.child_id, **update} for update in child.updates.for_event(event)),
+            *({FOR_SESSION: sub_agent.session_id, **update} for update in sub_agent.updates.for_event(event)),
         ]
 
-    def _end_children(self, call_id: str) -> list[Update]:
-        ended = [agent for agent, child in self._children.items() if child.parent_call == call_id]
+    def _end_sub_agents(self, call_id: str) -> list[Update]:
+        ended = [
+            agent for agent, sub_agent in self._sub_agent_sessions.items() if sub_agent.parent_call == call_id
+        ]
         return [
             {
                 "sessionUpdate": "subagent_update",
-                "sessionId": self._children.pop(agent).child_id,
+                "sessionId": self._sub_agent_sessions.pop(agent).session_id,
                 "state": {"state": "idle"},
             }
             for agent in ended
@@ -163,8 +166,8 @@ class Updates:
             case ToolStarted(call_id=call_id):
                 return [_tool_status(call_id, "in_progress")]
             case ToolEnded(call_id=call_id):
-                self._sub_agents.pop(call_id, None)
-                ended = self._end_children(call_id) if self._children else []
+                self._sub_agent_texts.pop(call_id, None)
+                ended = self._end_sub_agents(call_id) if self._sub_agent_sessions else []
                 return [*ended, _tool_end(self._running.pop(call_id, None), event)]
             case Titled(title=title):
                 return [{"sessionUpdate": "session_info_update", "title": title}]
@@ -191,9 +194,9 @@ class Updates:
         match event:
             case TurnEnded(turn_id=turn_id, reason=StopReason.INTERRUPTED as reason):
                 # Nothing runs after an interruption, so calls without an end have failed.
-                calls = {child.parent_call for child in self._children.values()}
+                calls = {sub_agent.parent_call for sub_agent in self._sub_agent_sessions.values()}
                 unfinished = [
-                    *(update for call_id in calls for update in self._end_children(call_id)),
+                    *(update for call_id in calls for update in self._end_sub_agents(call_id)),
                     *(_tool_status(call_id, "failed") for call_id in self._running),
                 ]
                 self._running.clear()

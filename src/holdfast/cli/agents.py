@@ -24,7 +24,7 @@ _folder_option = click.option(
 
 @click.group(cls=FullHelpGroup)
 def agents() -> None:
-    """List, show and approve the definitions of agents.
+    """List and show the definitions of agents; approve them, and revoke approvals.
 
     A definition is a Markdown file: NAME.md in the folder `agents` next to your settings file, or in `.holdfast/agents` of a project.
 
@@ -41,7 +41,7 @@ def agents() -> None:
 @_folder_option
 @json_lines_option
 def list_(cwd: Path, *, as_json: bool) -> None:
-    """List the agents that a session in this folder can use. For the others, show why they cannot be used.
+    """List the agents of this folder. If a session cannot use an agent, the reason is shown.
 
     \b
     Example:

@@ -14,7 +14,8 @@ COMMANDS = {
         target="holdfast.cli.acp:acp", help="Serve an editor that speaks ACP, on standard input and output."
     ),
     "agents": LazyCommand(
-        target="holdfast.cli.agents:agents", help="List, show and approve the definitions of agents."
+        target="holdfast.cli.agents:agents",
+        help="List and show the definitions of agents; approve them, and revoke approvals.",
     ),
     "audit": LazyCommand(
         target="holdfast.cli.audit:audit", help="List, verify and export the audit records."
@@ -142,9 +143,8 @@ def main() -> None:
 def _describe_error(error: OSError) -> str:
     """Say which file is affected, what the operating system reported, and what to do."""
     import errno
-    import logging
 
-    logging.getLogger("holdfast.cli").debug("operating system error", exc_info=error)
+    _log_details(error)
     reason = (error.strerror or type(error).__name__).lower()
     what = f"'{error.filename}': {reason}" if error.filename else f"The operating system reported: {reason}"
     match error.errno:
@@ -155,6 +155,19 @@ def _describe_error(error: OSError) -> str:
             return f"{what}. Check the permissions. `holdfast settings show` prints where Holdfast keeps its files."
         case _:
             return f"{what}. Check the path. Set HOLDFAST_LOG_LEVEL=debug to log more details."
+
+
+def _log_details(error: OSError) -> None:
+    """Log the traceback if the settings ask for it. Some commands have not configured logging."""
+    import logging
+    from contextlib import suppress
+
+    from holdfast import log_output, settings
+
+    with suppress(HoldfastError, OSError):
+        loaded = settings.load()
+        log_output.configure(loaded.log.level, loaded.log.format)
+    logging.getLogger("holdfast.cli").debug("operating system error", exc_info=error)
 
 
 def _reopen_closed_streams() -> None:

@@ -103,7 +103,7 @@ def call(
 async def _unknown_tool(
     host: Host, options: SessionOptions, server: str, result: ToolResult
 ) -> HoldfastError:
-    """The error for a tool that does not exist. If the server does not exist either, it suggests a similar name."""
+    """The error for a tool that does not exist. If the server does not exist either, the error suggests a similar name."""
     from difflib import get_close_matches
 
     # Every built-in server that the command can use, also those that a session gets only on request.
@@ -112,7 +112,9 @@ async def _unknown_tool(
     if server in names:
         command = shlex.join(["holdfast", "tools", server])
         return HoldfastError(
-            codes.UNKNOWN_TOOL, f"{result.code}: {result.message}", hint=f"To list its tools: {command}"
+            codes.UNKNOWN_TOOL,
+            f"{result.code}: {result.message}",
+            hint=f"To list the server's tools: {command}",
         )
     if server in (*AGENT_SERVERS, TASKS_SERVER):
         # The message already says why this built-in server is missing.
@@ -141,7 +143,7 @@ def _parse_arguments(text: str) -> dict[str, Any]:
 def _hint(tool: str, server: str, code: Code, *, has_log: bool) -> str:
     """What the user can do about a failure with this code."""
     if code is codes.BAD_ARGUMENT:
-        return f"To see its arguments: {shlex.join(['holdfast', 'tools', tool])}"
+        return f"To see the tool's arguments: {shlex.join(['holdfast', 'tools', tool])}"
     if code is codes.NOT_APPROVED:
         return f"To review and approve it: {approve_command(server)}"
     if code is codes.NOT_PERMITTED:

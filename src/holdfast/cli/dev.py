@@ -101,7 +101,7 @@ def _find_script(command: tuple[str, ...]) -> Path | None:
 
 
 def _check_program(program: str) -> None:
-    """Raise if the first word of the command is neither a Python file nor a program: the prompt would be without a server."""
+    """Raise if the first word of the command is neither a Python file nor a program: the chat would have no server."""
     if program.endswith(".py") or shutil.which(program):
         return
     if re.match(r"https?://", program, re.IGNORECASE):

@@ -5,7 +5,7 @@ import threading
 from typing import Self
 
 EXIT_SECONDS = 60.0
-"""How long the process may take to close its sessions and servers. Usually, that takes less than a second."""
+"""How long the process may take to close its sessions and servers."""
 _EXIT_CODE = 1
 
 

@@ -1,5 +1,6 @@
 """Finds a session by its id, or by the first characters of its id."""
 
+import shlex
 from collections.abc import Iterable
 
 from holdfast.audit.record import decode_record
@@ -20,6 +21,12 @@ def short_id(session_id: str) -> str:
     return session_id[:_SHORT_ID_LENGTH]
 
 
+def resume_command(session_id: str, user_id: str | None) -> str:
+    """The command that resumes a session, with the user that the session belongs to."""
+    user = ("--user", user_id) if user_id else ()
+    return shlex.join(("holdfast", "chat", "--resume", short_id(session_id), *user))
+
+
 async def find_session(store: Store, typed: str) -> StoredSession:
     """Find a stored session by the id that the user typed, or by its first characters. Raise if none or several match."""
     id_start = _complete_prefix(typed)
@@ -35,7 +42,7 @@ async def find_session(store: Store, typed: str) -> StoredSession:
 def find_audited_session(tx: ReadTx, typed: str | None) -> SessionId | None:
     """The session id that the user typed, completed from the audit records, so that deleted sessions are found too.
 
-    A whole id need not have records. None, if the option was not given, stays None.
+    A whole id need not have records. If the option was not given, `typed` and the result are None.
     """
     if typed is None:
         return None

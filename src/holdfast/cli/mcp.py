@@ -23,7 +23,9 @@ from holdfast.cli.options import trust_option, workspace_option
 )
 @click.option("--servers", metavar="NAMES", help="Only these servers, separated by commas. Default: all.")
 @click.option(
-    "--tools", metavar="PATTERNS", help="Only tools that match, such as git.log,files.*; separated by commas."
+    "--tools",
+    metavar="PATTERNS",
+    help="Only tools that match, such as git.log,files.*; separated by commas. Default: all.",
 )
 def mcp(**given: Any) -> None:
     """Serve one MCP client, on standard input and output.

@@ -31,7 +31,7 @@ from holdfast.store.suspension import suspend_between_transactions
 
 T = TypeVar("T")
 
-# Commands that take the options of a session, as they occur in messages. Not one that already has --cwd.
+# Commands in messages that take the options of a session, unless they already have --cwd.
 _COMMANDS = re.compile(
     r"\bholdfast (?:call|chat|tools|servers (?:approve|explain|list))(?![\w-])(?![^\n]* --cwd )"
 )

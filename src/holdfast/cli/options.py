@@ -23,7 +23,7 @@ model_option = click.option(
 trust_option = click.option(
     "--trust",
     metavar="LEVEL",
-    help="How much to trust the session: direct or sandboxed. The workspace and the setting trust_ceiling can only lower it.",
+    help="How much to trust the session: direct or sandboxed. Workspaces that overlap with its folders, and the setting trust_ceiling, can only lower it.",
 )
 user_option = click.option(
     "--user",

@@ -24,8 +24,8 @@ from holdfast.model.errors import HoldfastError
 
 STDOUT = Path("-")
 AGENT_SERVERS_NOTE = (
-    "Sessions of editors and chats also have the built-in servers agents, plan, shell and stage and, in a workspace, team. To list"
-    " the tools of one: holdfast tools SERVER"
+    "Sessions of editors and chats also have the built-in servers agents, plan and shell, stage if Chromium or Chrome is installed,"
+    " and team in a workspace. To list the tools of one: holdfast tools SERVER"
 )
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _NAME_WIDTH = 32  # cells; longer names are wrapped
@@ -210,12 +210,11 @@ def check_parent_folder(output: Path) -> None:
     folder = output.parent
     if folder.is_dir():
         return
-    what = f"'{folder}' is a file, not a folder" if folder.exists() else f"There is no folder '{folder}'"
-    raise HoldfastError(
-        codes.FILE_ERROR,
-        f"{what}: '{output}' cannot be written.",
-        hint="Create the folder, or choose another one.",
-    )
+    if folder.exists():
+        what, hint = f"'{folder}' is a file, not a folder", "Choose another folder."
+    else:
+        what, hint = f"There is no folder '{folder}'", "Create the folder, or choose another one."
+    raise HoldfastError(codes.FILE_ERROR, f"{what}: '{output}' cannot be written.", hint=hint)
 
 
 def _write_error(output: Path, error: OSError) -> HoldfastError:

@@ -113,7 +113,7 @@ def _print_malformed(message: Malformed) -> None:
 
 
 async def _probe_url(url: str, timeout: float, loaded: settings.Settings) -> ServerReport:
-    # Imported here, because these imports take 100 ms.
+    # Imported here, because these imports are slow.
     from holdfast.connect.connection import ConnectOptions
     from holdfast.connect.http.login_store import LOGIN_FOLDER
     from holdfast.connect.http.remote_connector import RemoteConnector

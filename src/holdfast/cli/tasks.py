@@ -192,10 +192,12 @@ def _id_and_workspace(task_id: str) -> dict[str, str]:
             codes.UNKNOWN_WORKSPACE,
             f"There is no task {task_id!r}: there is no workspace {workspace!r}.",
         )
-    return {"id": task_id, "workspace": workspace or _workspace_here()}
+    hint = "Give the whole id, such as blog-3, or run the command in the folder of the task's workspace."
+    return {"id": task_id, "workspace": workspace or _workspace_here(hint)}
 
 
-def _workspace_here() -> str:
+def _workspace_here(hint: str = "") -> str:
+    """The workspace of the current folder. Raise if there is none; `hint` replaces the error's hint."""
     folder = os.path.realpath(".")
     found = _registry().find(folder)
     if found is None:
@@ -209,7 +211,7 @@ def _workspace_here() -> str:
         raise HoldfastError(
             codes.MISSING_WORKSPACE,
             f"{folder} does not belong to a workspace.",
-            hint=f"Name the workspace with --workspace, or {alternative}",
+            hint=hint or f"Name the workspace with --workspace, or {alternative}",
         )
     return found.slug
 
@@ -229,18 +231,18 @@ async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, An
     async with box.client() as client:
         result = await client.call(tool, arguments)
     if not result.ok:
-        raise _to_error(result.code, result.envelope, result.text)
+        raise _to_error(result.code, result.envelope, result.text, arguments["workspace"])
     return {name: value for name, value in result.data.items() if name not in RESERVED_MEMBERS}
 
 
-def _to_error(code: str, envelope: Mapping[str, Any], text: str) -> HoldfastError:
+def _to_error(code: str, envelope: Mapping[str, Any], text: str, workspace: str) -> HoldfastError:
     """Translate the failure of a tool into an error whose hint names commands."""
     details: dict[str, Any] = envelope.get("details") or {}
     issues: list[dict[str, str]] = details.get("issues", [])
     message = " ".join(f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues)
     actions: list[str] = envelope.get("next_actions") or []
     if code == "UNKNOWN_TASK":
-        hint = "To list the tasks: holdfast tasks list"
+        hint = f"To list the tasks: {shlex.join(['holdfast', 'tasks', 'list', '--workspace', workspace])}"
     elif code == codes.BAD_ARGUMENT.name:
         hint = "`holdfast tasks --help` describes the commands."
     else:

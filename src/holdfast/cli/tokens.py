@@ -90,12 +90,12 @@ def create(
     """
     tokens = open_tokens()
     original = _find_one(tokens, like, "--like") if like is not None else None
-    namesakes = [token for token in tokens.list() if token.name == name and _state(token) == "valid"]
+    same_name = [token for token in tokens.list() if token.name == name and _state(token) == "valid"]
     credential = _parse_credential(name, expires, given, original)
     _warn_about_servers(credential)
     token, stored = create_token(credential)
-    if namesakes:
-        ids = ", ".join(other.id for other in namesakes)
+    if same_name:
+        ids = ", ".join(other.id for other in same_name)
         print_line(f"Valid tokens named {name!r} already exist: {ids}.", err=True)
         print_line("To revoke one of them, pass its id: holdfast tokens revoke ID", err=True)
     if as_json:

@@ -123,7 +123,7 @@ def _select_tool(listed: _SessionTools, name: str, server: str | None) -> _Sessi
         raise HoldfastError(
             codes.UNKNOWN_TOOL,
             f"There is no tool {name[:120]!r}.{suggestion}",
-            hint=f"To list its tools: {shlex.join(['holdfast', 'tools', server or ''])}",
+            hint=f"To list the server's tools: {shlex.join(['holdfast', 'tools', server or ''])}",
         )
     return replace(listed, tools=tools, withheld=withheld)
 

@@ -214,13 +214,13 @@ class ClientSession:
         self.options.on_refusal(error, self.credential)
         return error
 
-    def begin(self, call: ClientCall) -> None:
+    def begin_call(self, call: ClientCall) -> None:
         """Count a request as in flight. A session with such a request is busy, so it does not expire."""
         call.memory = self.memory
         self._calls[call] = None
         self.is_used = True
 
-    def end(self, call: ClientCall) -> None:
+    def end_call(self, call: ClientCall) -> None:
         """Count a request as answered."""
         self._calls.pop(call, None)
         self.touch()

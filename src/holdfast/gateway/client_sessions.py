@@ -120,7 +120,7 @@ class ClientSessions:
         return handle
 
     def check_handle(self, handle: str, credential: Credential) -> None:
-        """Raise unless the handle was issued to this credential. Others' handles and unknown ones look the same."""
+        """Raise unless the handle was issued to this credential. The error does not reveal whether the handle exists."""
         if self._handles.get(handle) != credential.id:
             raise unknown_handle()
 
@@ -151,10 +151,6 @@ class ClientSessions:
         for served in [*self._clients.values()]:
             self.end(served, reason)
         await _wait([*self._closing])
-
-    def credentials(self) -> dict[str, Credential]:
-        """The credentials that have sessions, by id."""
-        return {served.session.credential.id: served.session.credential for served in self._clients.values()}
 
     def _find_usable(self, key: str) -> ServedClient | None:
         """The session with this key; None if something other than the gateway closed its Holdfast session."""

@@ -28,7 +28,7 @@ class LogLevels:
         self._wanted = ""
         """The level that a handshake-era client has set; empty if it has set none."""
         self._sent: dict[str, str] = {}
-        """The level that each handshake-era server has got. Forgotten when a server's tools are listed, as they are after a restart."""
+        """The level that was sent to each handshake-era server. Forgotten when a server's tools are listed, which happens after a restart."""
 
     async def set(self, offer: Offer, level: str) -> None:
         """Set the level of a handshake-era client, at every server that has log messages."""

@@ -36,8 +36,7 @@ class Logins:
         """Whether the user of this client may be asked to log in.
 
         All sessions of the person who runs Holdfast use the login. So only clients with this person's own tokens are asked, and
-        only in direct sessions that may change something. The login page redirects the browser to a port of the machine that
-        runs Holdfast, so the browser must run on that machine.
+        only in direct sessions that may change something.
         """
         elicitation = call.client_info.capabilities.get("elicitation")
         has_urls = isinstance(elicitation, dict) and "url" in elicitation
@@ -76,6 +75,7 @@ class Logins:
 
 
 async def _is_accepted(server: str, url: str, call: ClientCall) -> bool:
+    # The login page redirects the browser to a port of this machine.
     params: dict[str, Any] = {
         "mode": "url",
         "message": f"Holdfast: the server {server!r} asks you to log in. Open this page in a browser on the machine that runs Holdfast.",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 MAX_LENGTH = 48
-"""Clients put their own prefix before a name, and models accept 64 characters."""
+"""How long a qualified name may be. Clients put their own prefix before it, and models accept 64 characters."""
 _SUFFIX_LENGTH = 8
 _CUT_LENGTH = MAX_LENGTH - _SUFFIX_LENGTH - 1
 _HAS_SUFFIX = re.compile(rf"_[0-9a-f]{{{_SUFFIX_LENGTH}}}\Z")

@@ -105,7 +105,7 @@ class Offer:
         return {name: self._infos[name] for name in names if name in self._infos}
 
     def era_of(self, server: str) -> Era:
-        """The era in which a server is spoken to; the client's era if the server has not been asked yet."""
+        """The era of a server; the client's era if the server's is not known yet."""
         info = self._infos.get(server)
         return info.era if info is not None else self._era
 
@@ -274,7 +274,7 @@ class Offer:
         raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent a list of {key} that is too long.")
 
     def _report_left_out(self, server: str, key: str, page: "_Page") -> None:
-        """Log it once for each change: clients list again and again."""
+        """Log which items of a page are left out, but not again while they stay the same: clients list often."""
         if page.left_out and self._left_out.get((server, key)) != page.left_out:
             self._left_out[server, key] = page.left_out
             log.warning(

@@ -66,7 +66,7 @@ async def open_gateway(
     """Open a gateway for MCP clients, and close it at the end of the block.
 
     It accepts the tokens of `holdfast tokens` and of the configured issuer. With `local`, it asks for no tokens: every request has
-    this credential, and requests through a proxy are refused. Use `local` only on addresses that no other person can reach.
+    this credential, and requests through a proxy are refused. Everyone who can connect can then use the servers, so use `local` only on loopback.
     What `options` leaves out comes from the settings (see `gateway_options`).
     """
     settings = host.settings

@@ -8,7 +8,7 @@ from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 MAX_URI = 8192
-"""The most characters of a URI: of a resource or a template."""
+"""How many characters the URI of a resource or a template may have."""
 _decode_members = make_decoder(dict[str, Raw])
 _decode_text = make_decoder(str)
 

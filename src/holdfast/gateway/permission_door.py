@@ -44,16 +44,16 @@ class PermissionDoor:
         return await _ask(call, question)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        raise _not_here("elicitation")
+        raise _unsupported("elicitation")
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        raise _not_here("sampling")
+        raise _unsupported("sampling")
 
     async def read_text(self, path: str) -> str:
-        raise _not_here("files")
+        raise _unsupported("files")
 
     async def write_text(self, path: str, text: str) -> None:
-        raise _not_here("files")
+        raise _unsupported("files")
 
 
 def how_to_answer(session_id: str) -> str:
@@ -118,7 +118,7 @@ async def _ask(call: ClientCall, question: PermissionQuestion) -> Decision:
     return next((choice for choice in choices if choice.value == decision), Decision.REJECT)
 
 
-def _not_here(what: str) -> HoldfastError:
+def _unsupported(what: str) -> HoldfastError:
     return HoldfastError(
-        codes.UNSUPPORTED_BY_CLIENT, f"This client can only be asked for permission here, not for {what}."
+        codes.UNSUPPORTED_BY_CLIENT, f"The door of an MCP client asks for permission only, not for {what}."
     )

@@ -1,4 +1,4 @@
-"""Record refused requests in the audit, without letting a flood of them fill the disk or hide those of others.
+"""Record refused requests in the audit, so that a flood of them neither fills the disk nor hides the refusals of other senders.
 
 Refusals of one sender with the same code are counted. Once a second, they are written as one record with their number and the reason
 of the first one. Different reasons make no records of their own, because a reason may contain text that the sender chose, such as a
@@ -17,8 +17,8 @@ from holdfast.model.errors import HoldfastError
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 1.0
-# How many keys are counted in a second. Senders with a token have a limit of their own, so that a flood of requests without one
-# does not hide theirs.
+# How many keys are counted in a second. Senders with a token have a limit of their own, so that a flood of requests without a token
+# does not hide their refusals.
 _MAX_KEYS = 64
 _MAX_KEYS_WITH_TOKEN = 1024
 _MAX_REASON = 200  # characters

@@ -110,7 +110,7 @@ class RequestHandler:
         """Answer one request, in the form that the client's era requires."""
         client_session = self.client_session
         call.size = len(params)
-        client_session.begin(call)
+        client_session.begin_call(call)
         token = current_call.set(call)
         try:
             members = read_members(params)
@@ -132,7 +132,7 @@ class RequestHandler:
             call.is_done = True  # later notifications are dropped: nothing may follow a result
             if call.has_notifications:
                 await call.wait_until_sent()
-            client_session.end(call)
+            client_session.end_call(call)
 
     async def _dispatch(self, request_id: Id, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
         """Answer a request that no server interrupts with a question."""
@@ -334,7 +334,7 @@ class RequestHandler:
 
 
 def _only(members: dict[str, Raw], *names: str) -> dict[str, Raw]:
-    """These members, without those that MCP does not define: a server may read `Uri` as `uri`."""
+    """Keep only the members with these names. A member that MCP does not define is not passed on: a server may read `Uri` as `uri`."""
     return {name: members[name] for name in names if name in members}
 
 
@@ -366,7 +366,7 @@ async def _refuse_unknown(session: Session, name: str, arguments: bytes, suggest
 
 
 def _check_asker(asked_by: str, server: str) -> None:
-    """Raise if the client answers a question of another server: `server` must get neither that answer nor that state."""
+    """Raise if the client answers a question of another server than `server`, which must get neither the answer nor the state."""
     if asked_by and asked_by != server:
         raise HoldfastError(
             codes.BAD_ARGUMENT,

@@ -16,7 +16,7 @@ _MAX_LINES = 200
 
 
 def has_missing(session: Session, allowed: Allowlist) -> bool:
-    """Whether a server was refused, or a tool awaits approval. `allowed`: the servers that the client may use; it is told of no others."""
+    """Whether a server was refused, or a tool awaits approval. `allowed` has the servers that the client may know of."""
     return bool(_refusals(session, allowed)) or bool(session.awaiting_approval)
 
 
@@ -62,7 +62,7 @@ def status_result(session: Session, allowed: Allowlist) -> dict[str, object]:
 
 
 def _refusals(session: Session, allowed: Allowlist) -> list[Refusal]:
-    """Those of the allowed servers, and of lists of servers that cannot be read: their names are paths."""
+    """The refusals of allowed servers, and of lists of servers that cannot be read. The name of such a list is its path."""
     return [
         refusal
         for refusal in session.refusals

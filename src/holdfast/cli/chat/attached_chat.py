@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.cli.chat.chat import Chat
-from holdfast.cli.find_session import short_id
+from holdfast.cli.find_session import resume_command, short_id
 from holdfast.host.describe_session import SessionDescription
 from holdfast.host.remote.client import AS_CHAT, AttachRequest, RemoteSession, attach_to_owner
 from holdfast.masking.mask import Mask
@@ -27,13 +27,15 @@ class AttachedChat(Chat):
         lease: Lease,
         title: str,
         *,
+        user_id: str | None = None,
         request: AttachRequest = AS_CHAT,
         mode: Mode | None = None,
     ) -> None:
-        """If `mode` is given, the session's mode is changed to it."""
+        """`user_id` is the user that the session belongs to. If `mode` is given, the session's mode is changed to it."""
         super().__init__(settings)
         self._lease = lease
         self._title = title
+        self._user_id = user_id
         self._request = request
         self._mode = mode
         self._remote: RemoteSession | None = None
@@ -68,7 +70,7 @@ class AttachedChat(Chat):
 
     def _ended_error(self, remote: RemoteSession) -> HoldfastError:
         """The error that ends the chat when the session or its process has ended."""
-        hint = f"To open it here: holdfast chat --resume {short_id(self._lease.session_id)}"
+        hint = f"To open it here: {resume_command(self._lease.session_id, self._user_id)}"
         return HoldfastError(codes.CONNECTION_CLOSED, remote.end_reason, hint=hint)
 
     def _print_failure(self, error: HoldfastError) -> None:

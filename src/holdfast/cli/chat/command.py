@@ -30,7 +30,7 @@ _LATEST = "latest"
 @click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "read-only"]),
-    help="When a tool may change something: ask you (default), allow it, or refuse it. A resumed session keeps its mode without this option.",
+    help="When a tool may change something: ask you (default), allow it, or refuse it. Without this option, a resumed session keeps its mode.",
 )
 @click.option(
     "--also",
@@ -120,7 +120,12 @@ async def _run(options: "ChatOptions", on_end: Callable[[], None]) -> int:
         open_options = options.open_options
         request = AttachRequest(door=DoorKind.CHAT, trust=open_options.trust, roots=open_options.roots)
         chat = AttachedChat(
-            options.settings, options.lease, options.title, request=request, mode=options.mode
+            options.settings,
+            options.lease,
+            options.title,
+            user_id=open_options.user_id,
+            request=request,
+            mode=options.mode,
         )
         return await chat.run()
     from holdfast.cli.chat.own_chat import OwnChat

@@ -36,7 +36,7 @@ _TERMINAL_CLOSED_ERRORS = (errno.EIO, errno.EPIPE, errno.EBADF)
 
 
 class InputInterruptedError(Exception):
-    """The user pressed Ctrl-C at a question or at an empty prompt, or the process got SIGINT there."""
+    """The user pressed Ctrl-C at a question or at an empty prompt, or the process got SIGINT while one was open."""
 
 
 class _PromptSuspendedError(Exception):
@@ -161,7 +161,7 @@ class TerminalInput:
         before_prompt: Callable[[], None] = lambda: None,
     ) -> None:
         """`before_prompt` is called before each prompt is drawn. It must move the cursor to the beginning of a line."""
-        # Importing prompt_toolkit takes 75 ms, so only an interactive chat imports it.
+        # Importing prompt_toolkit is slow, so only an interactive chat imports it.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory, InMemoryHistory
 

@@ -1,7 +1,6 @@
 """A chat in a new session, or in a session that it resumes."""
 
 import asyncio
-import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,7 +12,7 @@ from holdfast.cli.chat.banner import print_banner
 from holdfast.cli.chat.chat import Chat, ChatSession
 from holdfast.cli.chat.help import print_usage
 from holdfast.cli.event_printer import EventPrinter
-from holdfast.cli.find_session import short_id
+from holdfast.cli.find_session import resume_command
 from holdfast.cli.servers.review_server import ReviewOptions, has_undecided_servers, review_servers
 from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.host.describe_session import SessionDescription, describe_session
@@ -40,7 +39,7 @@ from holdfast.workspaces.registry import Registry
 
 _MAX_SCHEMA_BYTES = 64 * 1024  # a larger schema is not decoded for a form or for completion
 _MAX_PROGRESS_LENGTH = 200
-_MAX_CALLS_WITH_PROGRESS = 100  # then all entries are dropped, most of which are of ended calls
+_MAX_CALLS_WITH_PROGRESS = 100  # beyond that, all entries are dropped: most of their calls have ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +134,9 @@ class OwnChat(Chat):
     def _resume_command(self) -> str:
         """The command that resumes this session. Without an id, it would resume the latest session that has a prompt."""
         session = self._open_session
-        return shlex.join(
-            ["holdfast", "chat", "--resume", *([short_id(session.context.session_id)] if session else [])]
-        )
+        if session is None:
+            return "holdfast chat --resume"
+        return resume_command(session.context.session_id, session.context.user_id)
 
     async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
         """At a terminal, ask about the project's workspace and servers, unless the user has decided about them."""

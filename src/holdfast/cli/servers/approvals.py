@@ -127,15 +127,18 @@ def revoke(*, name: str, file: Path | None) -> None:
       holdfast servers revoke github
       holdfast servers revoke github --file ~/shop/.mcp.json
     """
-    origin = str(file.absolute() if file is not None else Path.cwd().resolve() / PROJECT_FILE)
+    given = file if file is not None else Path(PROJECT_FILE)
+    # An approval has the path without links and `..`. The path as it is written counts too: it may lead elsewhere by now.
+    origins = [str(given.parent.resolve() / given.name), str(given.absolute())]
 
     async def work(store: Store, audit: Audit) -> bool:
-        return await Approvals(store, audit, pin_tools="").revoke_server(origin, name, by=user_name())
+        approvals = Approvals(store, audit, pin_tools="")
+        return any([await approvals.revoke_server(each, name, by=user_name()) for each in {*origins}])
 
     if not run_with_writable_store(None, work):
         raise HoldfastError(
             codes.UNKNOWN_SERVER,
-            f"No server {name[:80]!r} of '{origin}' is approved.",
+            f"No server {name[:80]!r} of '{origins[0]}' is approved.",
             hint="`holdfast servers approvals` lists all approvals.",
         )
-    print_line(f"Revoked: {name!r} of {origin}. If it is running, it is ended within a few seconds.")
+    print_line(f"Revoked: {name!r} of {origins[0]}. If it is running, it is ended within a few seconds.")

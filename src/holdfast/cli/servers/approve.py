@@ -95,10 +95,12 @@ def approve(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Review and approve a project's servers, and new or changed tools.
 
-    Shows each server of the project's .mcp.json that you have not approved, with the files that it runs, then the
-    tools that are new or changed since you approved them, and asks you to allow them. A server runs confined, in all
-    sessions, or with your rights, in direct sessions. An approval is only for what was shown: after a change, the
-    server or tool needs a new approval. With NAMES, only these servers.
+    Shows each server of the project's .mcp.json that you have not approved, with the files that it runs. Then shows the
+    tools that are new or have changed since you approved them. You are asked about each server, and about the tools of each
+    server. With NAMES, only these servers.
+
+    A server runs confined, in all sessions, or with your rights, in direct sessions. An approval is only for what was
+    shown: after a change, the server or tool needs a new approval.
 
     Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage. With --confined or --direct and
     without a terminal, hints about tools that await approval do not change the exit code.

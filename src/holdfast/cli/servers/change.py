@@ -121,7 +121,7 @@ def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     for refusal in checked.refusals:
         raise click.UsageError(f"{name}: {refusal.reason}")
     content, servers = read_servers_file(file)
-    check_is_plain_json(file)
+    check_is_plain_json(file, is_project=project)
     if name in servers and not replace:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
@@ -156,7 +156,7 @@ def remove(*, name: str, project: bool) -> None:
     if name not in servers:
         listed = f"It has: {', '.join(servers)}." if servers else "It has none."
         raise HoldfastError(codes.UNKNOWN_SERVER, f"{file} has no server {name[:80]!r}.", hint=listed)
-    check_is_plain_json(file)
+    check_is_plain_json(file, is_project=project)
     del servers[name]
     _write(file, content, project=project)
     print_line(f"Removed {name} from {file}.")

@@ -149,7 +149,7 @@ def _target(server: ServerSpec, loaded: LoadedEntries) -> str:
 
 
 def _describe_refused(name: str, loaded: LoadedEntries, resolution: Resolution) -> tuple[str, str]:
-    """The source of a refused server, and its command or URL. Both are empty if several entries could be meant."""
+    """The source of a refused server, and its command or URL. Both are empty if no entry or several entries may be meant."""
     available = {(server.name, server.origin) for server in resolution.servers}
     entries = [
         entry

@@ -72,7 +72,7 @@ def _find(folder: Path, name: str, typed_id: str | None, *, may_be_missing: bool
         close = get_close_matches(name, {log.server for log in found}, n=1)
         raise HoldfastError(
             codes.UNKNOWN_SERVER,
-            f"There is no log of a server {name[:80]!r}. Remote servers have none, nor those that run in Holdfast itself, such as `files`.",
+            f"There is no log of a server {name[:80]!r}. Remote servers have none, and neither do servers that run in Holdfast itself, such as `files`.",
             hint=f"Did you mean {close[0]!r}?" if close else "`holdfast servers logs` lists all logs.",
         )
     return latest

@@ -137,7 +137,11 @@ async def has_undecided_servers(host: Host, options: OpenOptions) -> bool:
     if not projects:
         return False
     declined = (await host.approvals.answers()).declined
-    return any(entry.digest not in declined for entry in projects)
+    for entry in projects:
+        # A server may also be refused for another reason, such as a name that is taken.
+        if entry.digest not in declined and await _Review(host, entry, ReviewOptions()).needs_decision():
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +183,11 @@ class _Review:
         self._options = options
         self._folder = str(Path(entry.origin).parent)
         self._summary = summarize(entry)
+
+    async def needs_decision(self) -> bool:
+        """Whether the server is not approved as it is now."""
+        files = await self._read_files(entry_command(self._entry))
+        return not await self._is_decided(files)
 
     async def run(self) -> _Outcome:
         """Unless the server is approved as it is, show it, let the user choose its rights, and store the decision."""

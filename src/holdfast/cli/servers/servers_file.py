@@ -16,6 +16,7 @@ from holdfast.resolve.load import PROJECT_FILE
 from holdfast.wire.strict_json import StrictJsonError
 
 _MAX_BYTES = 16 * 1024 * 1024
+_CORRECT_FILE = "Correct the file, then try again."
 
 
 def choose_file(*, project: bool) -> Path:
@@ -37,14 +38,14 @@ def read_servers_file(file: Path) -> tuple[JsonObject, dict[str, Json]]:
     except (OSError, StrictJsonError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f"{file} cannot be read: {reason}.", hint="Fix the file first."
+            codes.BAD_ARGUMENT, f"{file} cannot be read: {reason}.", hint=_CORRECT_FILE
         ) from None
     if not isinstance(content, dict):
-        raise HoldfastError(codes.BAD_ARGUMENT, f"{file} is not a JSON object.", hint="Fix the file first.")
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{file} is not a JSON object.", hint=_CORRECT_FILE)
     servers = content.setdefault("mcpServers", {})
     if not isinstance(servers, dict):
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f'"mcpServers" in {file} is not a JSON object.', hint="Fix the file first."
+            codes.BAD_ARGUMENT, f'"mcpServers" in {file} is not a JSON object.', hint=_CORRECT_FILE
         )
     return content, servers
 
@@ -57,7 +58,7 @@ def _link_error(file: Path) -> HoldfastError:
     )
 
 
-def check_is_plain_json(file: Path) -> None:
+def check_is_plain_json(file: Path, *, is_project: bool = False) -> None:
     """Raise if the file has comments or trailing commas: writing it would remove them."""
     try:
         text = read_untrusted_file(file, limit=_MAX_BYTES)
@@ -69,7 +70,7 @@ def check_is_plain_json(file: Path) -> None:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"{file} has comments or trailing commas, which would be lost.",
-            hint="Change it by hand: holdfast servers edit",
+            hint=f"Change it by hand: holdfast servers edit{' --project' if is_project else ''}",
         ) from None
 
 

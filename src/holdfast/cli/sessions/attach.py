@@ -25,8 +25,8 @@ _RECENT_EVENTS = 40  # shown without --all
 def attach(*, session: str, show_all: bool) -> None:
     """Chat in a session that another process has open, such as an editor.
 
-    You see the end of the conversation and everything that happens from now on. Both sides can prompt and answer questions; the first
-    answer to a question counts. Leaving does not close the session. If no process has the session open, use `holdfast chat --resume ID`.
+    You see the end of the conversation and everything that happens from now on. Every attached editor and terminal can prompt and
+    answer questions; the first answer to a question counts. Leaving does not close the session. If no process has the session open, use `holdfast chat --resume ID`.
 
     \b
     Example:
@@ -51,7 +51,9 @@ def attach(*, session: str, show_all: bool) -> None:
 
     async def run() -> int:
         request = AttachRequest(door=DoorKind.CHAT, after=after)
-        return await AttachedChat(loaded, lease, stored.title, request=request).run()
+        return await AttachedChat(
+            loaded, lease, stored.title, user_id=stored.context.user_id, request=request
+        ).run()
 
     sys.exit(asyncio.run(run()))
 
@@ -136,7 +138,7 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
 
 async def _find_open(settings: "Settings", typed: str) -> "StoredSession":
     """Find a session by the id that the user typed. Raise if no process has the session open."""
-    from holdfast.cli.find_session import find_session, short_id
+    from holdfast.cli.find_session import find_session, resume_command
     from holdfast.host.data_folder import DATABASE_FILE
     from holdfast.model import codes
     from holdfast.model.errors import HoldfastError
@@ -149,6 +151,6 @@ async def _find_open(settings: "Settings", typed: str) -> "StoredSession":
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 "No process has this session open.",
-                hint=f"Open it: holdfast chat --resume {short_id(stored.context.session_id)}",
+                hint=f"Open it: {resume_command(stored.context.session_id, stored.context.user_id)}",
             )
     return stored

@@ -61,9 +61,7 @@ def _filter_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--user", metavar="ID", help="Only sessions of this user."),
         click.option("--workspace", metavar="NAME", help="Only sessions of this workspace."),
         click.option("--tag", "tags", multiple=True, help="Only sessions with this tag. Can be repeated."),
-        click.option(
-            "--source", help="Only sessions opened by this source: acp, chat, cli, gateway or python."
-        ),
+        click.option("--source", help="Only sessions from this source: acp, chat, cli, gateway or python."),
     ):
         with_filters = option(with_filters)
     return with_filters

@@ -168,7 +168,7 @@ def _check_no_tokens(given: dict[str, Any]) -> None:
 
     if given["mode"] is not None and not given["no_tokens"]:
         raise click.UsageError(
-            "--mode needs --no-tokens. A token has its own mode: holdfast tokens create --mode"
+            "--mode needs --no-tokens. To give a token a mode: holdfast tokens create NAME --mode MODE"
         )
     if given["no_tokens"] and not is_loopback(given["address"]):
         raise HoldfastError(

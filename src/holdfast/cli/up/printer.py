@@ -164,7 +164,7 @@ def _describe_servers(servers: ServerNames) -> Iterator[str]:
         yield f"Each session gets its own servers: {', '.join(servers.names)}.{refused}"
     elif servers.refused:
         yield (
-            f"Sessions in {servers.folder} get no servers yet. A token with --workspace or --cwd gets those of its own folder."
+            f"Sessions in {servers.folder} get no servers yet. A token with --workspace or --cwd gets those of its own folder. Not used:"
         )
     else:
         yield (

@@ -56,6 +56,22 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
+    try:
+        await _serve_until(stopped, settings, options, sock, printer, on_end)
+    except asyncio.CancelledError:
+        if not stopped.is_set():
+            raise
+        # The second signal: the host has closed its sessions.
+
+
+async def _serve_until(
+    stopped: asyncio.Event,
+    settings: Settings,
+    options: UpOptions,
+    sock: socket.socket,
+    printer: Printer,
+    on_end: Callable[[], None],
+) -> None:
     gateway_options = GatewayOptions(
         cwd=options.cwd, allowed_hosts=_allowed_hosts(options), on_change=printer.session
     )
