@@ -30,15 +30,14 @@ _DEFAULT_BACK_OFF = BackOff()
 
 
 class LinkState(StrEnum):
-    """The state of a link.
-
-    It is `dead` if connecting failed, the server ended, or the link was idle for too long, and `closed` if the host closed it.
-    """
+    """The state of a link."""
 
     CONNECTING = "connecting"
     LIVE = "live"
     DEAD = "dead"
+    """Connecting failed, the server ended, or the link was idle for too long."""
     CLOSED = "closed"
+    """The host closed the link."""
 
 
 # Read once, because reading an enum member is slow in Python 3.11.
