@@ -285,5 +285,6 @@ def _check_trust(scope: Scope, spec: ServerSpec) -> None:
     """Raise if the session's trust was lowered after it got this spec, and is now too low for the server."""
     if not spec.may_be_connected_by(scope.context.trust_level):
         raise HoldfastError(
-            codes.NOT_GRANTED, f"This session may not use {spec.name!r}: the trust of the session was lowered."
+            codes.NOT_GRANTED,
+            f"This session may not use {spec.name!r}: the trust of the session was lowered.",
         )

@@ -42,7 +42,7 @@ class PromptedTurn(CoroutineWrapper[TurnResult]):
     async def __aiter__(self) -> AsyncIterator[StoredEvent]:
         events = self._subscribe()
         turn = asyncio.ensure_future(self._coroutine)
-        # A turn that fails stores no event that would end the loop.
+        # If the turn raises an error, no event ends the loop.
         turn.add_done_callback(lambda _: events.close() if _failed(turn) else None)
         has_begun = False
         try:

@@ -210,7 +210,7 @@ class Turns:
         async with record.turn():
             if prompt.is_from_inbox:
                 received = await self._mailbox.deliver(turn_id)
-                if not received:  # an earlier turn got them
+                if not received:  # an earlier turn has delivered the messages
                     return TurnResult(reason=StopReason.END_TURN, last_seq=record.events.last)
                 context.sender = received[0].sender
                 context.origin = Origin(cause=received[0].message_id)
@@ -258,11 +258,11 @@ class Turns:
 
     async def _run_agent(self, prompt: Prompt, context: SessionTurnContext) -> StopReason:
         record = self._record
-        _current.set(self)  # in this task and those that it starts
+        _current.set(self)  # for this task and the tasks that it starts
         try:
             if prompt.before is not None:
                 await prompt.before()
-            # What the agent starts is part of this session.
+            # The agent's calls, and the tasks that it starts, belong to this session.
             with enter_scope(self._scope.find_caller_scope()):
                 return _check_reason(await _require_awaitable(self.agent.run_turn(prompt.blocks, context)))
         except HoldfastError as error:
