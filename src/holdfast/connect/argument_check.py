@@ -146,7 +146,7 @@ class ArgumentChecker:
         return compiled
 
     def _add(self, key: bytes, compiled: "CompiledSchema") -> None:
-        self._last = None  # its schema may be removed here
+        self._last = None  # because its schema may be removed below
         replaced = self._compiled.pop(key, None)  # another call may have compiled it at the same time
         self._memory += compiled.memory - (replaced.memory if replaced is not None else 0)
         self._compiled[key] = compiled

@@ -70,7 +70,7 @@ class ForwardOptions(TypedDict, total=False):
 class Connection:
     """Sends requests to one server.
 
-    A modern server can answer `input_required`: it asks for input first. Then the input is provided, and the request is sent again.
+    A modern server can answer `input_required` to ask for input first. The connection gets the input and sends the request again.
     """
 
     def __init__(

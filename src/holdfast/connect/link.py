@@ -18,7 +18,7 @@ from holdfast.model.visible_text import to_line
 
 log = logging.getLogger(__name__)
 
-# With these errors, Holdfast refused to connect, or a login is missing. They do not delay later calls.
+# Holdfast refused to connect, or a login is missing: such an error does not delay later calls.
 _NOT_SERVER_FAILURES = (
     codes.LOGIN_NEEDED,
     codes.NO_SANDBOX,

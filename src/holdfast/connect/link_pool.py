@@ -226,7 +226,7 @@ class LinkPool:
         return task
 
     async def _close_all(self, links: Iterable[Link]) -> None:
-        """Close links concurrently. They are closed even if the caller is cancelled."""
+        """Close links concurrently, even if the caller is cancelled."""
         tasks = [self._start_closing(link) for link in links]
         if tasks:
             await asyncio.wait(tasks)

@@ -123,7 +123,7 @@ class WarmPool:
                 server = await self._start(spec, session_folder)
                 idle.servers.append(server)
                 server.child.on_gone(lambda server=server: self._on_gone(idle, server))
-                if server not in idle.servers:  # it ended immediately, and would do so again
+                if server not in idle.servers:  # the process ended immediately, and so would the next
                     return
         except HoldfastError as error:
             extra = {"server": spec.name, "reason": error.message}

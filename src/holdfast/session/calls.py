@@ -349,7 +349,7 @@ class Calls:
         return tool.server.call_seconds or self._deps.options.call_seconds
 
     def _describe(self, tool: CatalogTool) -> tuple[str, str]:
-        """The label and the kind of a tool, for its events. They are made once for each tool."""
+        """The label and the kind of a tool, for its events; made once for each tool."""
         known = self._described.get(tool.name)
         if known is None or known[0] is not tool:
             known = self._described[tool.name] = (tool, tool_label(tool), tool_kind(tool))

@@ -17,7 +17,7 @@ from holdfast.store.types import StoredEvent
 class PromptedTurn(CoroutineWrapper[TurnResult]):
     """One turn: `await` it for its result, or use `async for` to get its events as they are stored.
 
-    The turn starts when it is awaited or iterated over. Leaving the loop early cancels it. It can be used once.
+    The turn starts when it is awaited or iterated over. Leaving the loop early cancels the turn. A `PromptedTurn` can be used once.
     """
 
     def __init__(

@@ -73,9 +73,9 @@ class Prompt:
     message_id: str
     before: BeforeTurn | None = None
     is_cancelled: bool = False
-    """Whether the user has cancelled it already. If so, it is stored but not answered."""
+    """Whether the user has cancelled the prompt already. If so, it is stored but not answered."""
     is_from_inbox: bool = False
-    """Whether it stands for waiting messages of other sessions. Then it has no blocks of its own."""
+    """Whether the prompt stands for waiting messages of other sessions, and has no blocks of its own."""
 
 
 class Turns:

@@ -73,7 +73,7 @@ V = TypeVar("V")
 class MemoryStore(Store):
     """Keeps everything in memory. Two stores with one `MemoryDatabase` are like two processes with one file.
 
-    With `run_twice`, every write is run, rolled back and run again. This tests that it can be repeated.
+    With `run_twice`, every write is run, rolled back and run again, to test that it can be repeated.
     """
 
     def __init__(
