@@ -399,6 +399,8 @@ class _MemoryTx:
         self._db.drop(self._db.by_key, session_id)
         self._db.drop(self._db.session_numbers, session_id)
         self._db.drop(self._db.leases, session_id)
+        for number_key in [key for key in self._db.message_numbers if key[0] == session_id]:
+            self._db.drop(self._db.message_numbers, number_key)
         for message in [message for message in self._db.inbox.values() if message.target == session_id]:
             self._db.drop(self._db.inbox, message.message_id)
 
