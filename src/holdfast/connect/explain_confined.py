@@ -35,7 +35,7 @@ _NO_NETWORK = re.compile(
 )
 _READ_ONLY = re.compile(r"^.*(?:\bEROFS\b|read-only file ?system).*$", re.IGNORECASE | re.MULTILINE)
 _ANY_PATH = re.compile(r"""(?:^|[\s'"`(=:])(\.?[\w.@+/-]{2,500})""")
-# Every sandbox replaces these folders by its own.
+# Every sandbox replaces these folders with its own.
 _REPLACED_FOLDERS = ("/", "/tmp", "/run", "/proc", "/dev", "/home", "/root")
 # Paths with secrets, which no program needs in order to start. A server could print such a path to have it suggested.
 _PRIVATE_NAMES = re.compile(

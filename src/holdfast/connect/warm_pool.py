@@ -38,7 +38,7 @@ class WarmServer:
     child: Child
     scripts: ScriptFiles
     folder_stack: AsyncExitStack
-    """On close, removes the empty folder that the process was started in, if it was."""
+    """On close, removes the empty folder of the process, if it was started in one."""
     is_adopted: bool = False
     """Whether a connection uses the process, and will end it."""
 

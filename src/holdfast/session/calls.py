@@ -434,9 +434,8 @@ def _check_closed(answer: ToolResult, scope: Scope, tool: CatalogTool) -> ToolRe
         return answer
     if answer.code == codes.CONNECTION_CLOSED.name:
         return _closed_result(scope, tool)
-    return (
-        CLOSED if answer.code == codes.SCOPE_CLOSED.name else answer
-    )  # otherwise the call had already ended
+    # With any other code, the call had already ended.
+    return CLOSED if answer.code == codes.SCOPE_CLOSED.name else answer
 
 
 def _closed_result(scope: Scope, tool: CatalogTool) -> ToolResult:

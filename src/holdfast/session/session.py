@@ -251,9 +251,8 @@ class Session(ServerAccess):
     async def _answer(self, prompt: Prompt) -> TurnResult:
         self._own_loop.check("session")
         result = await self._turns.run(prompt)
-        if (
-            not result.ok and result.code != codes.INTERNAL_ERROR.name
-        ):  # an internal error is logged with its traceback already
+        # An internal error is already logged, with its traceback.
+        if not result.ok and result.code != codes.INTERNAL_ERROR.name:
             # The reason is part of the message, because an application's log may show no fields.
             log.warning("turn failed: %s: %s", result.code, to_line(result.message))
         return result

@@ -72,9 +72,8 @@ _LOWER_TRUST = "trust_level = CASE trust_level WHEN 'sandboxed' THEN trust_level
 # batch has either `_LARGE_BATCH` rows, or at most `_SMALL_BATCH`.
 _LARGE_BATCH = 512
 _SMALL_BATCH = 128
-_DELETED_BYTES = (
-    1024 * 1024
-)  # how much of a large session is deleted at a time, so that other writes need not wait long
+# How much of a large session is deleted at a time, so that other writes do not wait long.
+_DELETED_BYTES = 1024 * 1024
 _DELETED_ROWS = 500
 _IGNORE_KNOWN_KEY = "ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING"
 _INSERT_EVENT = (
