@@ -34,7 +34,7 @@ def counter_entry(*flags: str, **more: Any) -> dict[str, Any]:
 
 
 def for_sandboxed(entry: dict[str, Any]) -> dict[str, Any]:
-    """The same entry, marked for sandboxed use, with the program's folder readable."""
+    """A copy of the entry, marked for sandboxed use, with the program's folder readable."""
     return {**entry, "trust_level": "sandboxed", "readable": [str(Path(__file__).parents[2])]}
 
 
@@ -96,7 +96,7 @@ def make_host(tmp_path: Path) -> HostFactory:
         loaded = settings.load(_empty_config(config), environ)
         return Host(
             settings=loaded,
-            # A store may run a write again: the functions of all our code must allow that.
+            # A store may run a write again, so the functions of all our code must be repeatable.
             store=None if durable else MemoryStore(run_twice=True),
             connect_options=options or ConnectOptions(end_seconds=0.5),
         )

@@ -85,7 +85,7 @@ async def test_shared_server_gets_the_context_of_the_session_with_every_kind_of_
                 await session.get_prompt("c", "greet")
                 await session.call("c.count")
                 received = (await session.call("c.received")).data
-            received.pop("subscriptions/listen")  # one for all sessions
+            received.pop("subscriptions/listen")  # all sessions share one subscription
 
             assert (received, session.context.user_id) == (
                 dict.fromkeys(received, context_fields(session.context)),

@@ -167,12 +167,12 @@ def test_failed_call_names_hidden_paths_of_the_entry_but_none_that_the_answer_ch
 
 
 @pytest.mark.promise("BOX-07")
-def test_failed_look_up_without_any_grant_says_that_there_is_no_network():
+def test_failed_look_up_without_any_grant_says_that_the_network_is_not_allowed():
     failed = "<urlopen error [Errno -2] Name or service not known>"
     granted = replace(spec(), confinement=Confinement(roots=("/project",), network=("one.example",)))
     view = SandboxView(["/project"])
 
-    advice = 'It runs confined and has no network: to allow that, add "network": ["HOST"] to its entry in /user.json.'
+    advice = 'It runs confined and may not use the network: to allow that, add "network": ["HOST"] to its entry in /user.json.'
     assert (explain_call(spec(), view, [], failed), explain_start(spec(), view, failed)) == (advice, advice)
     assert explain_call(granted, view, [], failed) == ""
 

@@ -36,7 +36,7 @@ KINDS = (
     "a large answer",
 )
 # In the soak this test has the machine to itself, and the promise is measured literally. Among other tests, the latency
-# without an attack is subtracted; on a machine so busy that this latency is above the limit, it is the limit.
+# without an attack is subtracted; on a machine so busy that the latency without an attack is above the limit, that latency is the limit.
 ALONE = "HOLDFAST_NEIGHBOURS" in os.environ
 SECONDS = float(os.environ.get("HOLDFAST_NEIGHBOURS", "0.2"))
 GOOD = 10 if ALONE else 5

@@ -69,7 +69,7 @@ def test_any_name_of_a_server_is_one_file_in_the_folder_of_the_session(tmp_path:
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_the_logs_of_the_sessions_used_longest_ago_are_removed(
+def test_the_logs_of_the_sessions_logged_longest_ago_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(log_files, "_MAX_SESSIONS", 2)

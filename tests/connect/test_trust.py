@@ -78,7 +78,7 @@ async def test_spec_from_before_the_change_cannot_be_connected(make_host: HostFa
         await session.lower_trust()
 
         for spec in specs:
-            with pytest.raises(HoldfastError, match="any more: its trust was lowered") as refused:
+            with pytest.raises(HoldfastError, match="the trust of the session was lowered") as refused:
                 host.links.get_or_open(session.scope, spec)
             assert refused.value.code is codes.NOT_GRANTED
 

@@ -87,7 +87,7 @@ async def test_every_call_has_one_end_and_one_record(make_host: HostFactory, tmp
             if counted == 0:
                 counted = int((await session.call("c.count")).text)
                 await session.close()
-            await host.store.write(lambda tx: tx.index_messages())  # deferred writes come first
+            await host.store.write(lambda tx: tx.index_messages())  # postponed writes come first
             outcomes += await _check(host, session, counted)
 
     assert outcomes[Outcome.REFUSED] > 0  # some writes failed

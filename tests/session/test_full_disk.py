@@ -176,7 +176,7 @@ async def test_session_closed_on_a_full_disk_can_be_loaded_when_there_is_space(
 async def test_trust_lowered_on_a_full_disk_is_stored_when_there_is_space(
     make_host: HostFactory, tmp_path: Path, again: bool
 ) -> None:
-    """It is stored when the trust is lowered again or, at the latest, when the session is closed."""
+    """The lower trust is stored when the trust is lowered again or, at the latest, when the session is closed."""
     disk = FailingDisk()
     store = SqliteStore(tmp_path / "holdfast.db", connect=disk.open)
     async with store, Host(settings=make_host({}).settings, store=store) as host:
@@ -228,7 +228,7 @@ async def test_every_call_has_one_end_and_one_record_once_there_is_space(
 
 
 @pytest.mark.promise("STO-03")
-async def test_a_call_that_was_made_is_not_said_to_be_worth_another_try(
+async def test_error_of_a_call_that_was_made_does_not_advise_to_try_again(
     make_host: HostFactory, tmp_path: Path
 ):
     """The control is a call that was not made: it gets the store's own error, which says to try again."""

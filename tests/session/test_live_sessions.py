@@ -164,7 +164,9 @@ async def test_a_session_outlives_a_door_that_leaves(make_host: HostFactory, tmp
     assert (left, reason, live is session) == (1, StopReason.END_TURN, True)
 
 
-async def test_closing_a_session_does_the_whole_job_for_every_door(make_host: HostFactory, tmp_path: Path):
+async def test_closing_a_session_ends_its_turn_and_calls_for_every_door(
+    make_host: HostFactory, tmp_path: Path
+):
     async with make_host({"c": counter_entry()}) as host:
         session = await host.open(OpenOptions(cwd=tmp_path))
         session.agent = agent = Echo()
@@ -281,7 +283,7 @@ async def test_the_mode_of_a_reopened_session(
     stored: Mode | None,
     expected: Mode,
 ):
-    """It is the stored one, but not above the door's limit or what the caller asks for."""
+    """A reopened session has its stored mode, but not above the door's limit or what the caller asks for."""
     async with make_host({}, HOLDFAST_PERMISSION_MAX_MODE_ACP="ask") as host:
         session = await host.open(OpenOptions(cwd=tmp_path))
         if stored is not None:

@@ -332,7 +332,7 @@ async def test_a_call_from_python_passes_the_policy_like_any_other(make_host: Ho
 
 
 @pytest.mark.promise("SES-04")
-async def test_rules_of_the_settings_hold_in_the_mode_auto_of_a_program(
+async def test_rules_of_the_settings_hold_in_the_mode_auto_of_an_application(
     make_host: HostFactory, tmp_path: Path
 ):
     rules = {"HOLDFAST_PERMISSION_DENY": "c.fail", "HOLDFAST_PERMISSION_ASK": "c.count"}

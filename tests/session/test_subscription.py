@@ -119,7 +119,7 @@ async def test_subscriber_that_stops_reading_delays_neither_the_writer_nor_the_o
 
 @pytest.mark.slow
 async def test_memory_stays_flat_while_a_subscriber_is_slow(tmp_path: Path):
-    """It gets all events in the end. If they were kept for it, they would take over 1000 bytes each."""
+    """The subscriber gets all events in the end. Events that were kept for it would take over 1000 bytes each."""
     text = "x" * 600
     async with SqliteStore(tmp_path / "holdfast.db") as store, open_record(store) as record:
         slow = record.events.subscribe()
@@ -259,7 +259,7 @@ async def test_read_that_fails_for_a_moment_is_repeated(tmp_path: Path, code: in
     ("retries", "code", "expected", "attempts"),
     [
         (3, sqlite3.SQLITE_IOERR, codes.STORE_FAILED, 4),
-        # Control: without retries, the first failure ends it.
+        # Control: without retries, the first failure ends the read.
         (0, sqlite3.SQLITE_IOERR, codes.STORE_FAILED, 1),
         (3, sqlite3.SQLITE_CORRUPT, codes.STORE_CORRUPT, 1),
     ],
@@ -299,7 +299,7 @@ async def test_subscription_that_is_closed_while_reads_fail_ends_at_once(
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
 async def test_nothing_is_lost_or_doubled_between_replay_and_live(tmp_path: Path, seed: int):
-    """Subscribers come and pause at random, while events, and ends of calls on a disk that fails at times, are stored."""
+    """Subscribers come and pause at random while events are stored on a disk that fails at times."""
     chance = random.Random(f"{os.environ.get('HOLDFAST_SEED', '1')} {seed}")
     disk = FailingDisk()
     async with (

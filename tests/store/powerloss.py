@@ -128,7 +128,7 @@ async def _record(folder: Path, synchronous: Synchronous, rng: random.Random) ->
         hold = await store.acquire(context.session_id)
         operations.append(Acknowledged(0))
         for _ in range(COMMITS):
-            stream = store.appender(hold)
+            appender = store.appender(hold)
             pending_events: list[PendingEvent] = []
             for _ in range(rng.randint(1, 6)):
                 text = f"{len(expected)} " + "x" * rng.choice((10, 400, 400, 3000))
@@ -141,7 +141,7 @@ async def _record(folder: Path, synchronous: Synchronous, rng: random.Random) ->
                     outcome="completed",
                 )
                 pending_events.append(
-                    await stream.append(
+                    await appender.append(
                         Replied(message_id="msg_0", text=text),
                         key=str(len(expected)),
                         on_append=audit.append_callback(made),

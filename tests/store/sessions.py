@@ -25,9 +25,9 @@ async def write_session(path: Path, count: int) -> None:
     """Write a session with this many events to the file, and close the store."""
     async with SqliteStore(path) as store:
         hold = await hold_session(store)
-        async with store.appender(hold) as stream:
+        async with store.appender(hold) as appender:
             for number in range(count):
-                await stream.append(reply(number))
+                await appender.append(reply(number))
 
 
 def reply(number: int) -> Replied:

@@ -33,7 +33,7 @@ async def write(path: Path, session_id: SessionId, *, acknowledge_early: bool) -
         events = [stored async for stored in store.events(session_id)]
         numbers = [int(stored.key) for stored in events if stored.key and stored.key.isdigit()]
         start = max(numbers, default=0)
-        stream = store.appender(hold, window=WINDOW)
+        appender = store.appender(hold, window=WINDOW)
         queue = asyncio.Queue[tuple[int, PendingEvent]](WINDOW)
         printer = asyncio.create_task(_print_acknowledged(queue, acknowledge_early=acknowledge_early))
         number = max(0, start - WINDOW)
@@ -46,7 +46,7 @@ async def write(path: Path, session_id: SessionId, *, acknowledge_early: bool) -
                 at=store.now(),
                 outcome="completed",
             )
-            pending = await stream.append(
+            pending = await appender.append(
                 _event(number), key=str(number), on_append=audit.append_callback(made)
             )
             await queue.put((number, pending))

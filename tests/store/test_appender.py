@@ -33,8 +33,8 @@ async def test_events_keep_their_order_and_get_consecutive_numbers(store: Store)
     hold = await hold_session(store)
     session_id = hold.session_id
 
-    async with store.appender(hold, window=16) as stream:
-        pending = [await stream.append(reply(number)) for number in range(500)]
+    async with store.appender(hold, window=16) as appender:
+        pending = [await appender.append(reply(number)) for number in range(500)]
 
     assert [await event.wait_durable() for event in pending] == list(range(1, 501))
     assert await texts(store, session_id) == [f"piece {number} " for number in range(500)]
@@ -46,10 +46,10 @@ async def test_pending_event_is_durable_only_when_another_connection_can_read_it
     async with SqliteStore(path) as store, SqliteStore(path) as other:
         hold = await hold_session(store)
         session_id = hold.session_id
-        stream = store.appender(hold)
+        appender = store.appender(hold)
 
         for number in range(50):
-            event = await stream.append(reply(number))
+            event = await appender.append(reply(number))
             assert not event.is_durable
             seq = await event.wait_durable()
             stored = await other.read(lambda tx: tx.session(session_id))
@@ -75,16 +75,16 @@ async def test_waiting_writes_share_commits_in_wal_mode_with_full_sync(tmp_path:
 
 async def test_append_waits_while_the_window_is_full(store: Store) -> None:
     hold = await hold_session(store)
-    stream = store.appender(hold, window=10)
+    appender = store.appender(hold, window=10)
     pending: list[PendingEvent] = []
 
     async def produce() -> None:
         for number in range(1000):
-            pending.append(await stream.append(reply(number)))
+            pending.append(await appender.append(reply(number)))
             assert sum(not event.is_durable for event in pending) <= 10
 
     await produce()
-    await stream.flush()
+    await appender.flush()
 
     assert [event.is_durable for event in pending] == [True] * 1000
 
@@ -92,10 +92,10 @@ async def test_append_waits_while_the_window_is_full(store: Store) -> None:
 async def test_waiting_tasks_append_in_order(store: Store) -> None:
     hold = await hold_session(store)
     session_id = hold.session_id
-    stream = store.appender(hold, window=2)
+    appender = store.appender(hold, window=2)
 
-    await asyncio.gather(*(stream.append(reply(number)) for number in range(50)))
-    await stream.flush()
+    await asyncio.gather(*(appender.append(reply(number)) for number in range(50)))
+    await appender.flush()
 
     assert await texts(store, session_id) == [f"piece {number} " for number in range(50)]
 
@@ -103,18 +103,19 @@ async def test_waiting_tasks_append_in_order(store: Store) -> None:
 async def test_failed_event_fails_all_later_events_and_no_earlier_one(store: Store) -> None:
     hold = await hold_session(store)
     session_id = hold.session_id
-    stream = store.appender(hold, window=100)
+    appender = store.appender(hold, window=100)
 
     pending = [
-        await stream.append(Titled(title="\ud800") if number == 30 else reply(number)) for number in range(90)
+        await appender.append(Titled(title="\ud800") if number == 30 else reply(number))
+        for number in range(90)
     ]
     with raises_code(codes.STREAM_BROKEN):
-        await stream.flush()
+        await appender.flush()
 
     assert [await event.wait_durable() for event in pending[:30]] == list(range(1, 31))
     with raises_code(codes.UNSTORABLE):
         await pending[30].wait_durable()
-    for event in [*pending[31:], await stream.append(reply(99))]:
+    for event in [*pending[31:], await appender.append(reply(99))]:
         with raises_code(codes.STREAM_BROKEN) as caught:
             await event.wait_durable()
         assert session_id in caught.value.message
@@ -122,22 +123,22 @@ async def test_failed_event_fails_all_later_events_and_no_earlier_one(store: Sto
     assert await texts(store, session_id) == [f"piece {number} " for number in range(30)]
 
 
-async def test_reset_stream_accepts_events_and_failed_events_stay_failed(store: Store) -> None:
+async def test_appender_accepts_events_after_a_reset_and_failed_events_stay_failed(store: Store) -> None:
     hold = await hold_session(store)
     session_id = hold.session_id
-    stream = store.appender(hold)
+    appender = store.appender(hold)
 
-    await stream.append(reply(1))
-    bad = await stream.append(Titled(title="\ud800"))
-    late = await stream.append(reply(2))
-    await stream.wait_settled()
-    was_broken = stream.error
-    stream.reset()
-    again = await stream.append(reply(3))
+    await appender.append(reply(1))
+    bad = await appender.append(Titled(title="\ud800"))
+    late = await appender.append(reply(2))
+    await appender.wait_settled()
+    was_broken = appender.error
+    appender.reset()
+    again = await appender.append(reply(3))
 
     assert was_broken is not None
     assert was_broken.code is codes.STREAM_BROKEN
-    assert (bad.has_failed, late.has_failed, stream.error) == (True, True, None)
+    assert (bad.has_failed, late.has_failed, appender.error) == (True, True, None)
     assert await again.wait_durable() == 2
     assert await texts(store, session_id) == ["piece 1 ", "piece 3 "]
 
@@ -146,10 +147,10 @@ async def test_full_disk_error_is_raised_for_every_waiting_event(tmp_path: Path)
     disk = FailingDisk()
     async with SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store:
         hold = await hold_session(store)
-        stream = store.appender(hold)
+        appender = store.appender(hold)
         disk.fails_with = sqlite3.SQLITE_FULL
 
-        pending = [await stream.append(reply(number)) for number in range(3)]
+        pending = [await appender.append(reply(number)) for number in range(3)]
 
         for event in pending:
             with raises_code(codes.STORE_FULL) as caught:
@@ -158,12 +159,12 @@ async def test_full_disk_error_is_raised_for_every_waiting_event(tmp_path: Path)
         disk.fails_with = 0
 
 
-async def test_retried_stream_adds_only_missing_events(store: Store) -> None:
+async def test_retry_with_the_same_keys_adds_only_missing_events(store: Store) -> None:
     hold = await hold_session(store)
     session_id = hold.session_id
-    async with store.appender(hold) as stream:
+    async with store.appender(hold) as appender:
         for number in range(60):
-            await stream.append(reply(number), key=f"reply {number}")
+            await appender.append(reply(number), key=f"reply {number}")
 
     async with store.appender(hold) as again:
         pending = [await again.append(reply(number), key=f"reply {number}") for number in range(40, 80)]
@@ -180,8 +181,8 @@ async def test_on_append_runs_once_and_not_on_a_retry(store: Store) -> None:
         ran.append("ran")
 
     for _ in range(3):
-        async with store.appender(hold) as stream:
-            await stream.append(reply(1), key="once", on_append=on_append)
+        async with store.appender(hold) as appender:
+            await appender.append(reply(1), key="once", on_append=on_append)
 
     assert ran == ["ran"]
 
@@ -189,12 +190,12 @@ async def test_on_append_runs_once_and_not_on_a_retry(store: Store) -> None:
 async def test_event_is_not_stored_if_on_append_fails(store: Store) -> None:
     hold = await hold_session(store)
     session_id = hold.session_id
-    stream = store.appender(hold)
+    appender = store.appender(hold)
 
     def fail(tx: Tx) -> None:
         raise RuntimeError("no audit, no event")
 
-    event = await stream.append(reply(1), on_append=fail)
+    event = await appender.append(reply(1), on_append=fail)
 
     with pytest.raises(RuntimeError, match="no audit"):
         await event.wait_durable()
@@ -203,8 +204,8 @@ async def test_event_is_not_stored_if_on_append_fails(store: Store) -> None:
 
 async def test_cancelled_waiter_does_not_cancel_other_waiters(store: Store) -> None:
     hold = await hold_session(store)
-    stream = store.appender(hold)
-    event = await stream.append(reply(1))
+    appender = store.appender(hold)
+    event = await appender.append(reply(1))
     impatient = asyncio.ensure_future(event.wait_durable())
     patient = asyncio.ensure_future(event.wait_durable())
 
@@ -214,16 +215,16 @@ async def test_cancelled_waiter_does_not_cancel_other_waiters(store: Store) -> N
 
 
 @pytest.mark.promise("AUD-03")
-async def test_stream_masks_its_secrets(store: Store) -> None:
+async def test_appender_masks_its_secrets(store: Store) -> None:
     hold = await hold_session(store)
     session_id = hold.session_id
     call = ToolCalled(
         call_id="c", server="s", tool="t", arguments={"url": "https://x/?k=hunter22", "api_key": "other"}
     )
 
-    async with store.appender(hold, mask=Mask.of(["hunter22"])) as stream:
-        await stream.append(Replied(message_id="m", text="it is hunter22!"))
-        await stream.append(call)
+    async with store.appender(hold, mask=Mask.of(["hunter22"])) as appender:
+        await appender.append(Replied(message_id="m", text="it is hunter22!"))
+        await appender.append(call)
 
     first, second = [stored.event async for stored in store.events(session_id)]
     assert first == Replied(message_id="m", text=f"it is {MASKED}!")
@@ -267,11 +268,11 @@ async def test_bad_event_in_a_batch_without_keys_fails_only_itself_and_later_eve
 ) -> None:
     hold = await hold_session(store)
     session_id = hold.session_id
-    stream = store.appender(hold, window=100)
+    appender = store.appender(hold, window=100)
 
-    pending = [await stream.append(reply(number)) for number in range(20)]
-    bad = await stream.append(Replied(message_id="m", text="\ud800"))
-    late = await stream.append(reply(21))
+    pending = [await appender.append(reply(number)) for number in range(20)]
+    bad = await appender.append(Replied(message_id="m", text="\ud800"))
+    late = await appender.append(reply(21))
     outcomes = await asyncio.gather(*(event.wait_durable() for event in pending))
 
     assert outcomes == list(range(1, 21))

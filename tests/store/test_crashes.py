@@ -61,9 +61,9 @@ from holdfast.store.sqlite import SqliteStore
 async def main():
     session_id = SessionId(sys.argv[2])
     async with SqliteStore(Path(sys.argv[1])) as store:
-        stream = store.appender(await store.acquire(session_id))
-        await stream.append(Prompted(turn_id="turn_1", message_id="msg_1", blocks=({"type": "text", "text": "go"},)))
-        await (await stream.append(Replied(message_id="msg_2", text="I was say"))).wait_durable()
+        appender = store.appender(await store.acquire(session_id))
+        await appender.append(Prompted(turn_id="turn_1", message_id="msg_1", blocks=({"type": "text", "text": "go"},)))
+        await (await appender.append(Replied(message_id="msg_2", text="I was say"))).wait_durable()
         os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())

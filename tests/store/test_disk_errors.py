@@ -60,9 +60,9 @@ async def test_full_file_fails_only_the_event_that_does_not_fit(tmp_path: Path) 
 
     async with SqliteStore(tmp_path / "holdfast.db", connect=connect_with_few_pages) as store:
         hold = await hold_session(store)
-        stream = store.appender(hold)
-        pending = [await stream.append(reply(number)) for number in range(5)]
-        pending += [await stream.append(Replied(message_id="msg_0", text="x" * 1_000_000))]
+        appender = store.appender(hold)
+        pending = [await appender.append(reply(number)) for number in range(5)]
+        pending += [await appender.append(Replied(message_id="msg_0", text="x" * 1_000_000))]
 
         assert [await event.wait_durable() for event in pending[:5]] == [1, 2, 3, 4, 5]
         with raises_code(codes.STORE_FULL):

@@ -34,9 +34,9 @@ async def test_damaged_page_is_found_and_nothing_is_overwritten(tmp_path: Path) 
     async with SqliteStore(path) as store:
         hold = await hold_session(store)
         session_id = hold.session_id
-        async with store.appender(hold) as stream:
+        async with store.appender(hold) as appender:
             for number in range(5000):
-                await stream.append(reply(number))
+                await appender.append(reply(number))
     _damage(path, "events")
     before = path.read_bytes()
 
@@ -71,9 +71,9 @@ async def test_backup_of_a_store_in_use_is_complete_and_has_no_leases(tmp_path: 
     async with SqliteStore(path) as store:
         hold = await hold_session(store)
         session_id = hold.session_id
-        async with store.appender(hold) as stream:
+        async with store.appender(hold) as appender:
             for number in range(2000):
-                await stream.append(reply(number))
+                await appender.append(reply(number))
                 if number == 1000:
                     backup(path, copy)
 
@@ -101,9 +101,9 @@ async def test_vacuum_frees_the_space_of_deleted_sessions(tmp_path: Path) -> Non
     path = tmp_path / "holdfast.db"
     async with SqliteStore(path) as store:
         hold, other = await hold_session(store), await hold_session(store)
-        async with store.appender(hold) as stream:
+        async with store.appender(hold) as appender:
             for _ in range(50):
-                await stream.append(BIG)
+                await appender.append(BIG)
         await store.append(other, reply(1))
         await store.write(lambda tx: tx.delete(hold))
 

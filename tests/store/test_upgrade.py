@@ -241,7 +241,7 @@ async def test_store_that_an_earlier_version_is_using_is_not_upgraded(
 
 
 async def test_process_of_version_1_can_no_longer_hold_a_session(path: Path) -> None:
-    """One that had the file open during the upgrade: the statement that it acquires with fails."""
+    """A process that had the file open during the upgrade cannot acquire a session: its statement fails."""
     async with open_store(path):
         pass
 

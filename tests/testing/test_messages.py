@@ -1,4 +1,4 @@
-"""What a program is told about its mistakes."""
+"""What an application is told about its mistakes."""
 
 from typing import Any
 

@@ -47,7 +47,7 @@ _CHECK_SECONDS = 2.0
 _LOOP_LIMIT = SizeLimit(bytes=64 * 1024, values=500)  # larger arguments are checked in a thread
 _CHEAP_BYTES = 512
 """For arguments up to this size, the cost is estimated once for each schema, not for each call."""
-_NS_PER_STEP = 100  # for a step of `SchemaCost`
+_NS_PER_STEP = 100  # the time that a step of `SchemaCost` takes
 _MAX_NS_ON_LOOP = 1_000_000  # a check that could take longer is made in a thread
 _MAX_NS = 20_000_000  # a check that could take longer is not made
 # Limits for the compiled size of a pattern, each with the most nanoseconds that matching one byte then takes.
@@ -85,7 +85,7 @@ class ArgumentChecker:
         self._memory = 0
         """An estimate of how many bytes the compiled schemas take."""
         self._warned: OrderedDict[tuple[str, str, int], None] = OrderedDict()
-        """The tools whose warning is logged, by server, name and length of the schema: another schema gets another warning."""
+        """The tools whose warning was logged, by server, name and length of the schema: another schema gets another warning."""
 
     async def find_error(
         self, tool: CatalogTool, arguments: bytes, *, quota_owner: str, decoded: Json = None
@@ -146,7 +146,7 @@ class ArgumentChecker:
         return compiled
 
     def _add(self, key: bytes, compiled: "CompiledSchema") -> None:
-        self._last = None  # its schema may be removed here
+        self._last = None  # because its schema may be removed below
         replaced = self._compiled.pop(key, None)  # another call may have compiled it at the same time
         self._memory += compiled.memory - (replaced.memory if replaced is not None else 0)
         self._compiled[key] = compiled

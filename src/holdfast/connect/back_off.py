@@ -14,7 +14,7 @@ class BackOff:
     first: float = 0.5
     longest: float = 30.0
     clock: Callable[[], float] = time.monotonic
-    """Tests can replace it."""
+    """Tests can replace the clock."""
 
     def delay(self, failures: int) -> float:
         """The delay after this many failures in a row."""

@@ -296,7 +296,7 @@ async def _explain_failure(
     text = f"{written}\n{_text_of(result)}"
     try:
         return await run_with_file_timeout(explain_call, spec, view, refused, text, path=spec.origin)
-    except HoldfastError:  # the files did not answer in time
+    except HoldfastError:  # the file system did not answer in time
         return explain_refused_hosts(spec, refused)
 
 

@@ -25,7 +25,7 @@ _OTHER_NAMES = {
     "annotations": "tool.definition.annotations",
 }
 """What to write instead of names of the MCP SDK."""
-MODEL_NAME_LENGTH = 64  # models accept no longer names
+MODEL_NAME_LENGTH = 64  # models do not accept longer names
 # In hex digits: enough that no server can find a tool name that gets the suffix of another tool.
 _SUFFIX_LENGTH = 16
 _CUT_LENGTH = MODEL_NAME_LENGTH - _SUFFIX_LENGTH - 1
@@ -128,7 +128,7 @@ def catalog_steps(
     """The work of `build_catalog` as a generator that yields often, so that the caller can let other tasks run.
 
     No two tools get the same name. A name that is not unique gets a suffix, which is a hash of the server's and the tool's
-    names. A model name that looks as if it had a suffix also gets one, so that no server can give its tool the name of another.
+    names. A model name that looks as if it had a suffix also gets one, so that no server can give its tool the name of another tool.
     """
     named: list[tuple[ServerSpec, Tool, str, str]] = []
     for server, listed in tools:

@@ -36,8 +36,6 @@ _MAX_INPUT_REQUESTS = 10
 _POLL_SECONDS = 0.1  # how long to wait if the server wants the request again but asks for no input
 
 OnTools: TypeAlias = Callable[[Sequence[Tool]], Awaitable[None]]
-# Read once, because reading an enum member is slow in Python 3.11.
-_HANDSHAKE = Era.HANDSHAKE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +70,7 @@ class ForwardOptions(TypedDict, total=False):
 class Connection:
     """Sends requests to one server.
 
-    A modern server can answer `input_required`: it asks for input first. Then the input is provided, and the request is sent again.
+    A modern server can answer `input_required` to ask for input first. The connection gets the input and sends the request again.
     """
 
     def __init__(
@@ -222,7 +220,7 @@ class Connection:
         await self._client.peer.notify(method, params)
 
     async def decode_forwarded(self, raw: Raw, *, is_call: bool) -> CallResult:
-        """Decode a forwarded result for the session's record. If it is not the result of a call, it becomes the structured content."""
+        """Decode a forwarded result for the session's record. A result that is not of a call, or not valid, becomes the structured content."""
         if is_call:
             try:
                 return await self._client.decode_result(raw)

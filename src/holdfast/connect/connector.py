@@ -96,8 +96,8 @@ class Connector:
                     requests.server_log = self.server_logs.open(spec, scope)
                     requests.server_log.note(_describe_context(spec, scope))
                 meta = _connection_meta(spec, scope, self.aliases)
-                # With aliases, the server might read the context from its environment alone. A process that was started in
-                # advance has no context there, so it cannot be used.
+                # With aliases, the server might read the context from its environment alone. The environment of a
+                # process that was started in advance has none, so no such process is used.
                 if scope is not None and can_start_in_advance(spec) and not self.aliases.variables:
                     return self._open_warm(spec, scope, requests, meta)
                 return self._open_stdio(spec, scope, requests, meta)
@@ -106,7 +106,7 @@ class Connector:
                 remote = self.remote.open(
                     spec, scope, server_requests=requests, meta=meta, options=self.options
                 )
-                # Other servers need no check. A wrapper would keep one more frame in memory for each idle link.
+                # Only a project's server needs the check, and each wrapper stays in memory as long as the link.
                 return self._open_approved(spec, remote) if spec.source is Source.PROJECT else remote
             case InProcess(service=service):
                 assert scope is not None, "a server in this process needs a session"
@@ -181,9 +181,9 @@ class Connector:
     ) -> AsyncIterator[Connection]:
         """Start a local server and connect to it. With `warm_server`, use that process, which was started in advance.
 
-        The server's program is checked before the start and after it, so that no change in between is missed. This is one
-        function, because every idle link keeps the frames of its context managers in memory.
+        The server's program is checked before the start and after it, so that no change in between is missed.
         """
+        # One function instead of several: an idle link keeps each of its context managers in memory.
         assert isinstance(spec.transport, Stdio)
         server_log = requests.server_log
         try:
@@ -253,7 +253,7 @@ def _kept_for(spec: ServerSpec, scope: Scope | None) -> KeptFor | None:
 
 
 def _describe_context(spec: ServerSpec, scope: Scope | None) -> str:
-    """The context that a server gets, and how it gets it."""
+    """Which context a server gets, and how."""
     match spec.transport:
         case Stdio():
             carrier = "the environment and _meta"

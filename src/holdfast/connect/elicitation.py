@@ -199,7 +199,7 @@ def _check_url(value: Json, *, is_restricted: bool) -> tuple[str, str]:
         parts = urlsplit(value)
         host, _ = parts.hostname or "", parts.port  # reading the port checks it
     except ValueError:
-        raise _refused("url is not an address") from None
+        raise _refused("url is not a valid address") from None
     if parts.scheme != "https" and not (parts.scheme == "http" and not is_restricted and _is_loopback(host)):
         raise _refused("url must begin with https://")
     if not _HOST.fullmatch(parts.netloc):

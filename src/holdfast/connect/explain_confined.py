@@ -35,7 +35,7 @@ _NO_NETWORK = re.compile(
 )
 _READ_ONLY = re.compile(r"^.*(?:\bEROFS\b|read-only file ?system).*$", re.IGNORECASE | re.MULTILINE)
 _ANY_PATH = re.compile(r"""(?:^|[\s'"`(=:])(\.?[\w.@+/-]{2,500})""")
-# In every sandbox, other folders take the place of these.
+# Every sandbox replaces these folders with its own.
 _REPLACED_FOLDERS = ("/", "/tmp", "/run", "/proc", "/dev", "/home", "/root")
 # Paths with secrets, which no program needs in order to start. A server could print such a path to have it suggested.
 _PRIVATE_NAMES = re.compile(
@@ -99,7 +99,7 @@ def _explain_no_network(spec: ServerSpec, hosts: Sequence[RefusedHost], written:
     """Explain that the server has no network, if its output does not name the host that it could not reach."""
     has_network = spec.confinement is None or bool(spec.confinement.network)
     if not hosts and not has_network and _NO_NETWORK.search(written):
-        yield f"It runs confined and has no network: {_how_to_grant(spec, 'network', ['HOST'])}"
+        yield f"It runs confined and may not use the network: {_how_to_grant(spec, 'network', ['HOST'])}"
 
 
 def _explain_read_only(spec: ServerSpec, written: str) -> Iterator[str]:
@@ -182,13 +182,13 @@ def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]
         if view.can_see(normal) or _is_never_suggested(spec, normal):
             continue
         if os.path.lexists(normal) and not any(normal.startswith(f"{folder}/") for folder in hidden):
-            with suppress(OSError):  # too many links
+            with suppress(OSError):  # too many symbolic links
                 hidden[real_path(normal)] = None
     yield from hidden
 
 
 def _is_never_suggested(spec: ServerSpec, path: str) -> bool:
-    """Whether a path must not be suggested: every sandbox replaces it, it holds keys, or it belongs to Holdfast."""
+    """Whether a path must not be suggested: every sandbox replaces it, it may contain secrets, or it belongs to Holdfast."""
     protected = spec.confinement.protected if spec.confinement is not None else ()
     return (
         path in _REPLACED_FOLDERS

@@ -18,7 +18,7 @@ from holdfast.model.visible_text import to_line
 
 log = logging.getLogger(__name__)
 
-# With these errors, Holdfast refused to connect, or a login is missing. They do not delay later calls.
+# Holdfast refused to connect, or a login is missing: such an error does not delay later calls.
 _NOT_SERVER_FAILURES = (
     codes.LOGIN_NEEDED,
     codes.NO_SANDBOX,
@@ -30,15 +30,14 @@ _DEFAULT_BACK_OFF = BackOff()
 
 
 class LinkState(StrEnum):
-    """The state of a link.
-
-    It is `dead` if connecting failed, the server ended, or the link was idle for too long, and `closed` if the host closed it.
-    """
+    """The state of a link."""
 
     CONNECTING = "connecting"
     LIVE = "live"
     DEAD = "dead"
+    """Connecting failed, the server ended, or the link was idle for too long."""
     CLOSED = "closed"
+    """The host closed the link."""
 
 
 # Read once, because reading an enum member is slow in Python 3.11.

@@ -34,9 +34,9 @@ class LinkPool:
         back_off: BackOff | None = None,
         aliases: ContextAliases = NO_ALIASES,
     ) -> None:
-        """`max_links` limits the links that are open at the same time. With `idle_seconds` of 0, idle links stay open.
+        """`max_links` limits how many links to servers outside of the host's process are open at the same time.
 
-        `shared_idle_seconds` is for the servers that sessions share.
+        A link closes after `idle_seconds`, or after `shared_idle_seconds` if sessions share the server; 0 means never.
         """
         self.aliases = aliases
         """Additional names under which servers get the session context."""
@@ -184,7 +184,7 @@ class LinkPool:
         *,
         ignore_back_off: bool,
     ) -> Link:
-        """The current link if it is usable and its spec is unchanged. Otherwise a new one."""
+        """The current link if it is usable, and its spec and scripts are unchanged. Otherwise a new one."""
         link = links.get(key)
         changed = "" if link is None or not link.is_outdated else link.scripts.first_changed()
         if link is not None and not changed and link.is_usable and (link.spec is spec or link.spec == spec):
@@ -226,7 +226,7 @@ class LinkPool:
         return task
 
     async def _close_all(self, links: Iterable[Link]) -> None:
-        """Close links concurrently. They are closed even if the caller is cancelled."""
+        """Close links concurrently, even if the caller is cancelled."""
         tasks = [self._start_closing(link) for link in links]
         if tasks:
             await asyncio.wait(tasks)
@@ -239,8 +239,8 @@ class LinkPool:
     def _check_limit(self, spec: ServerSpec, owning_scope: Scope | None) -> None:
         """Raise if too many servers are connected.
 
-        A session may connect another server only while more connections are free than it already has. So it cannot use up all of
-        them.
+        A session may connect another server only while more connections are free than the session has, so that no session can
+        use up all of them.
         """
         free = self._max_links - _count_open(self._iter_links())
         if free <= 0:
@@ -285,5 +285,6 @@ def _check_trust(scope: Scope, spec: ServerSpec) -> None:
     """Raise if the session's trust was lowered after it got this spec, and is now too low for the server."""
     if not spec.may_be_connected_by(scope.context.trust_level):
         raise HoldfastError(
-            codes.NOT_GRANTED, f"This session may not use {spec.name!r} any more: its trust was lowered."
+            codes.NOT_GRANTED,
+            f"This session may not use {spec.name!r}: the trust of the session was lowered.",
         )

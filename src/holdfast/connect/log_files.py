@@ -81,7 +81,7 @@ class LogReader:
     """Reads what is appended to a log. No line is lost if at most one new file begins between two reads."""
 
     def __init__(self, path: Path, *, at_end: bool = False) -> None:
-        """With `at_end`, the lines that the log has now are left out."""
+        """With `at_end`, skip the lines that the log already has."""
         self._path = path
         self._inode = 0
         """The inode of the file that was read last; 0 if there is none."""
@@ -120,7 +120,7 @@ def remove_session_logs(folder: Path, session_id: str) -> None:
 
 
 def remove_oldest(folder: Path) -> None:
-    """Remove the logs of the sessions that were used longest ago, until the others are within the limits."""
+    """Remove all logs of the sessions whose logs were written longest ago, until the rest is within the limits."""
     sizes: dict[str, int] = {}
     last_written: dict[str, float] = {}
     for log in _iter_logs(folder):

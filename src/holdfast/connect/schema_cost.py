@@ -17,7 +17,7 @@ MAX_PATTERN_LENGTH = 4096  # characters of all patterns together
 # The library recurses as deep as subschemas are nested. Without these limits, it could run out of stack and crash the host.
 _MAX_CHAIN = 32  # how many nested subschemas may apply to the same value
 _MAX_HEIGHT = 800  # how deep subschemas may be nested, if every reference is followed once
-# The cost is computed up to this depth of a document. If it still grows there, deeper documents count as too costly.
+# The cost is computed up to this depth of a document. If the cost still grows at that depth, deeper documents are too costly.
 _MAX_DOCUMENT_DEPTH = 32
 _MAX_STEPS = 1_000_000  # a higher cost counts as this many steps
 # `unevaluatedProperties` makes the library check the subschemas next to it again. The factor is higher than any that was measured.
@@ -64,7 +64,7 @@ class SchemaCost:
 
     def steps_at(self, depth: int) -> int:
         """The most steps for one value, in a document of this depth."""
-        return self.steps[min(depth, len(self.steps) - 1)]  # the last one applies to every greater depth
+        return self.steps[min(depth, len(self.steps) - 1)]  # the last bound applies to every greater depth
 
     def matches_at(self, depth: int) -> int:
         """The most pattern matches for one value, in a document of this depth."""
@@ -200,7 +200,7 @@ class _SchemaReader:
             raise UncheckableSchemaError("it has too many patterns, or too long ones")
 
     def _resolve(self, reference: Json) -> Json:
-        """The subschema that a `$ref` names. Raise if this schema does not contain it."""
+        """The subschema that a `$ref` names. Raise if it is not a part of this schema."""
         self._references += 1
         if self._references > MAX_REFERENCES:
             raise UncheckableSchemaError(f"it has more than {MAX_REFERENCES} references")
@@ -221,7 +221,7 @@ class _SchemaReader:
 def _sort_nodes(nodes: list[_Node]) -> tuple[list[int], int]:
     """Order the nodes so that each comes after the nodes in its `same`. Return the order, and the length of the longest chain.
 
-    Raise if the nodes form a circle, or if the chain is too long. This does not recurse, so it cannot run out of stack.
+    Raise if the nodes form a circle, or if the chain is too long. No recursion, which could run out of stack.
     """
     depths = [0] * len(nodes)  # 0: new, -1: its subschemas are being ordered
     order: list[int] = []

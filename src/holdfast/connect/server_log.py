@@ -56,7 +56,7 @@ class ServerLog:
         self._notes: list[str] = []
         self._skipped = 0
         self._is_in_skipped_line = False
-        """Whether the beginning of the server's last line was skipped. Then its end is skipped, too."""
+        """Whether the beginning of the server's last line was skipped. If so, the end of the line is skipped, too."""
         self._ended = LightEvent()
         self._lock = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None

@@ -26,7 +26,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
 _CAPABILITY_OF = {ROOTS: "roots", SAMPLING: "sampling", ELICITATION: "elicitation"}
-_FIRST_REQUESTS = ("initialize", "server/discover")  # only clients send them
+_FIRST_REQUESTS = ("initialize", "server/discover")  # requests that only clients send
 OWN_KEY_PREFIX = "holdfast-"
 """Holdfast's own questions to a modern client have keys with this prefix."""
 _decode_members = make_decoder(dict[str, Raw])
@@ -102,8 +102,8 @@ async def every_root(roots: Sequence[str]) -> list[str]:
 class ServerRequests:
     """Answers the requests of one server: roots from the session's context, elicitation and sampling through the session's door.
 
-    In a session of a gateway client, the client answers all of them, except for roots in the cases of `_must_protect_files` and
-    `_must_list_own_roots`.
+    In a session of a gateway client, that client answers instead, except for roots in the cases of `_must_protect_files`
+    and `_must_list_own_roots`.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ class ServerRequests:
     def sanitize_questions(self, raw: Raw) -> Raw:
         """The result of a modern server for a modern client, with sanitized questions.
 
-        Raise if the key of a question has the prefix of Holdfast's own keys.
+        Raise if a question is not valid, may not be shown, or has a key with the prefix of Holdfast's own keys.
         """
-        # The values are decoded before they are compared: JSON has many spellings of one text, such as `elicitation\\/create`.
+        # The values are decoded before they are compared: JSON has many spellings of one text, such as `elicitation\/create`.
         try:
             members: dict[str, Raw] = _decode_members(raw)
             if _remove_disguised(members):
@@ -338,7 +338,7 @@ class ServerRequests:
 
     @property
     def _must_list_own_roots(self) -> bool:
-        """Whether the session's own roots are listed and the gateway's client is not asked: it may use one folder, but could name any."""
+        """Whether the session's own roots are listed and the gateway's client is not asked: the client may use one folder, but could name any."""
         relay = self.relay
         return relay is not None and relay.is_limited_to_folder and self._is_allowed("roots")
 

@@ -83,7 +83,7 @@ async def open_stdio(
         finally:
             transport.close()
     finally:
-        child.close()  # the pipes that no transport got, because the caller was cancelled
+        child.close()  # if the caller was cancelled, some pipes have no transport that closes them
         await child.end(options.end_seconds)
 
 
@@ -152,7 +152,7 @@ async def _start_error(
 
 
 def _misses_its_folder(spec: ServerSpec, written: str) -> bool:
-    """Whether a server was started in an empty folder and did not find a file or module, and its entry may name another folder."""
+    """Whether `cwd` in the entry may help: the server was started in an empty folder, and did not find a file or module."""
     return (
         isinstance(spec.transport, Stdio)
         and spec.transport.has_empty_folder

@@ -12,7 +12,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 _MAX_CODE_LENGTH = 64
 _MAX_MESSAGE_LENGTH = 2000
-_MAX_BYTES = 64 * 1024  # decoded on the event loop
+_MAX_BYTES = 64 * 1024  # a longer envelope is ignored, because it is decoded on the event loop
 
 
 class _Envelope(msgspec.Struct):

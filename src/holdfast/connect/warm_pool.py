@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _MAX_SPECS = 32
 _END_SECONDS = 1.0
 _Key = tuple[tuple[str, ...], tuple[tuple[str, str], ...], str]
-"""The command, variables and folder that a process is started with. A session may use a process only if its own are the same."""
+"""The command, variables and folder that a process is started with. A session may use only a process with the same ones."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class WarmServer:
     child: Child
     scripts: ScriptFiles
     folder_stack: AsyncExitStack
-    """Removes the folder of the process when it is closed, if the process has a folder of its own."""
+    """On close, removes the empty folder of the process, if it was started in one."""
     is_adopted: bool = False
     """Whether a connection uses the process, and will end it."""
 
@@ -49,7 +49,7 @@ class WarmServer:
 
     @asynccontextmanager
     async def hold_folder(self) -> AsyncIterator[str]:
-        """In place of `start_folder`. Yields an empty string, because the process was started in its folder already."""
+        """Keep the process's folder until exit. In place of `start_folder`; the yielded path is empty, because nothing uses it."""
         async with self.folder_stack:
             yield ""
 
@@ -68,7 +68,7 @@ class WarmPool:
     def __init__(self, keeper: Keeper, empty_folders: Path) -> None:
         self._keeper = keeper
         self._empty_folders = empty_folders
-        self._idle: dict[_Key, _IdleServers] = {}  # the most recently used is last
+        self._idle: dict[_Key, _IdleServers] = {}  # in the order of their last use
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -123,7 +123,7 @@ class WarmPool:
                 server = await self._start(spec, session_folder)
                 idle.servers.append(server)
                 server.child.on_gone(lambda server=server: self._on_gone(idle, server))
-                if server not in idle.servers:  # it ended immediately, and would do so again
+                if server not in idle.servers:  # the process ended immediately, and so would the next
                     return
         except HoldfastError as error:
             extra = {"server": spec.name, "reason": error.message}

@@ -132,7 +132,7 @@ class _Budget(ABC):
 class BudgetPool(_Budget):
     """What the agents of one root session may use together, and how many sub-agents may run at a time.
 
-    The pool of a child session has a `parent`: what the child uses also counts there, and the limits of both apply.
+    The pool of a child session has a `parent`. What the child uses counts in both pools, and both limits apply.
     """
 
     def __init__(

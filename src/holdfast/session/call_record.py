@@ -39,7 +39,7 @@ _RAW_SEARCH_BYTES = 4 * 1024
 """JSON up to this size is searched for secrets as text, which is faster than to search its decoded values. Longer JSON usually has
 escapes, and must be decoded for the search anyway."""
 _MAX_TEXT = 16 * 1024  # characters of each text block of a result that is stored shortened
-_MAX_BLOCKS = 100  # blocks of such a result
+_MAX_BLOCKS = 100  # content blocks of a result that is stored shortened
 # Read once, because reading an enum member is slow in Python 3.11.
 _CALL = AuditKind.CALL
 
@@ -97,7 +97,7 @@ class CallRecord:
         )
 
     async def add_start(self, tool_call: ToolCall) -> None:
-        """Store that a call starts. The call is made only after this, so that a crash leaves a trace of it."""
+        """Store that a call starts, before it is made, so that a crash leaves a trace of it."""
         self._writer.check_open()
         called = self._writer.running_calls[tool_call.call_id]
         started = ToolStarted(call_id=tool_call.call_id)

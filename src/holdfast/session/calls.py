@@ -224,7 +224,7 @@ class Calls:
         if isinstance(tool_or_failure, ToolResult):
             return tool_or_failure
         tool, decoded = tool_or_failure
-        # From here on, `tool` is the name that the server gave it. A caller cannot set `is_preview` or `is_confirmed`.
+        # From here on, `tool_call.tool` is the name that the server gave the tool. A caller cannot set `is_preview` or `is_confirmed`.
         tool_call = structs.replace(
             tool_call,
             server=tool.server.name,
@@ -349,7 +349,7 @@ class Calls:
         return tool.server.call_seconds or self._deps.options.call_seconds
 
     def _describe(self, tool: CatalogTool) -> tuple[str, str]:
-        """The label and the kind of a tool, for its events. They are made once for each tool."""
+        """The label and the kind of a tool, for its events; made once for each tool."""
         known = self._described.get(tool.name)
         if known is None or known[0] is not tool:
             known = self._described[tool.name] = (tool, tool_label(tool), tool_kind(tool))
@@ -429,12 +429,13 @@ def _changed_result(tool: CatalogTool) -> ToolResult:
 
 
 def _check_closed(answer: ToolResult, scope: Scope, tool: CatalogTool) -> ToolResult:
-    """The result of a call. If the closing of the session or the run has ended the call, it says so."""
+    """The result of a call. If the closing of the session or the run has ended the call, the result says so."""
     if not scope.is_closed and not scope.session_scope.is_closed:
         return answer
     if answer.code == codes.CONNECTION_CLOSED.name:
         return _closed_result(scope, tool)
-    return CLOSED if answer.code == codes.SCOPE_CLOSED.name else answer  # otherwise it had already ended
+    # With any other code, the call had already ended.
+    return CLOSED if answer.code == codes.SCOPE_CLOSED.name else answer
 
 
 def _closed_result(scope: Scope, tool: CatalogTool) -> ToolResult:

@@ -30,7 +30,7 @@ class AttachedDoor:
     def __init__(self, door: Door, *, may_answer: bool, kind: DoorKind | None = None) -> None:
         self.door = door
         self.kind = kind
-        """What it is, if the settings limit the mode for it."""
+        """The kind of door, if the settings limit the mode for it; else None."""
         self.may_answer = may_answer
         self.has_left = False
         self.subscriptions: list[Subscription] = []

@@ -28,7 +28,7 @@ class Mailbox:
     ) -> str | None:
         """Store a message to another session and its `MessageSent` event, in one commit. Return the message's id.
 
-        Return None if this session may not send to the target, or if too many messages wait there.
+        Return None if this session may not send to the target, or if too many messages wait for the target.
         """
         record, message_id = self._record, new_message_id()
         event = mask_event(MessageSent(message_id=message_id, target=target, text=text), record.mask)

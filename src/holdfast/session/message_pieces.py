@@ -10,7 +10,7 @@ from holdfast.store.pending_event import OnAppend, PendingEvent
 
 
 class MessagePieces:
-    """The messages of all agents of one session. The end of a piece is delayed while a known secret may begin there."""
+    """The messages of all agents of one session. The end of a piece is delayed while it may be the beginning of a known secret."""
 
     def __init__(self, writer: EventWriter, mask: Mask) -> None:
         self._writer = writer

@@ -22,7 +22,7 @@ _ALL_LEFT = "Every terminal and editor that was asked has left without answering
 
 
 class OpenQuestion(Generic[T]):
-    """One question, and the doors that it was put to. If none of them is left, it waits for another one, and then fails."""
+    """One question, and the doors that it was put to. If no door is left that could answer, the question waits for another door, then fails."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class OpenQuestion(Generic[T]):
         self._give_up_if_none_is_asked()
 
     def _give_up_if_none_is_asked(self) -> None:
-        """If no door is being asked, let the question fail after `permission_wait` seconds. If one is, stop that timer."""
+        """If no door is being asked, let the question fail after `permission_wait` seconds. If a door is being asked, stop the timer."""
         if self._give_up_timer is not None:
             self._give_up_timer.cancel()
             self._give_up_timer = None

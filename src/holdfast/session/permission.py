@@ -35,7 +35,7 @@ from holdfast.session.permission_rules import (
 from holdfast.session.question_title import question_title
 from holdfast.session.record import Record
 
-_PROGRAM_MODE = "program_mode"
+_APPLICATION_MODE = "program_mode"
 """The setting of a stored session in which the mode `auto` of an application is stored."""
 # Read once, because reading an enum member is slow in Python 3.11.
 _AUTO = Mode.AUTO
@@ -142,7 +142,7 @@ class PermissionPolicy:
         decision, was_asked = self.decide(tool, tool_call), False
         if decision.access is not Access.MUST_ASK:
             return self._permission(decision, was_asked=False)
-        # One question at a time: the answer may be *always*.
+        # One question at a time about the same tool: the answer may be *always*.
         async with self._question_locks[remembered_key(tool, tool_call)]:
             try:
                 decision = self.decide(tool, tool_call)
@@ -248,9 +248,9 @@ def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
 
     The mode `auto` that an application set counts only if an application resumes the session.
     """
-    by_program = settings.get(_PROGRAM_MODE, Mode.ASK) if door is DoorKind.PYTHON else Mode.ASK
+    by_application = settings.get(_APPLICATION_MODE, Mode.ASK) if door is DoorKind.PYTHON else Mode.ASK
     try:
-        return Mode(str(settings.get("mode", by_program)))
+        return Mode(str(settings.get("mode", by_application)))
     except ValueError:
         return Mode.ASK
 
@@ -273,7 +273,7 @@ def limits_to_store(
     if mode is Mode.READ_ONLY:
         limits["mode"] = mode
     elif mode is Mode.AUTO and door is DoorKind.PYTHON:
-        limits[_PROGRAM_MODE] = mode
+        limits[_APPLICATION_MODE] = mode
     if tools:
         limits["tools"] = [[str(pattern) for pattern in group] for group in tools]
     return limits

@@ -98,7 +98,7 @@ class PermissionRules:
     """The lowest mode limit of all restrictions. It applies to every call."""
     max_mode_imposed_by: str = ""
     max_mode_field: str = "permission.max_mode"
-    """The field that sets it, for the user."""
+    """The field that sets `max_mode`, as messages name it."""
 
     def restrict(
         self, restriction: PermissionRestriction, imposed_by: str, mode_field: str = "permission.max_mode"

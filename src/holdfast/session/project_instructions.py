@@ -58,7 +58,7 @@ class ProjectInstructions:
         except HoldfastError as error:
             if error.code not in (codes.NO_ANSWER, codes.TOO_LARGE, codes.CONNECTION_CLOSED):
                 raise
-            return ""  # asked again in the next turn
+            return ""  # the user is asked again in the next turn
         return f"{_HEAD}\n\n{content}" if is_allowed else ""
 
     async def _is_allowed(self, folder: str, digest: str, content: str) -> bool:

@@ -17,7 +17,7 @@ from holdfast.store.types import StoredEvent
 class PromptedTurn(CoroutineWrapper[TurnResult]):
     """One turn: `await` it for its result, or use `async for` to get its events as they are stored.
 
-    The turn starts when it is awaited or iterated over. Leaving the loop early cancels it. It can be used once.
+    The turn starts when it is awaited or iterated over. Leaving the loop early cancels the turn. A `PromptedTurn` can be used once.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PromptedTurn(CoroutineWrapper[TurnResult]):
     async def __aiter__(self) -> AsyncIterator[StoredEvent]:
         events = self._subscribe()
         turn = asyncio.ensure_future(self._coroutine)
-        # A turn that fails stores no event that would end the loop.
+        # If the turn raises an error, no event ends the loop.
         turn.add_done_callback(lambda _: events.close() if _failed(turn) else None)
         has_begun = False
         try:

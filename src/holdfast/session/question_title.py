@@ -1,4 +1,4 @@
-"""The title of a permission question, and the label of a tool in it and in a session's events."""
+"""The titles of permission questions, and the labels of tools in questions and events."""
 
 import re
 
@@ -15,7 +15,7 @@ _MAX_TITLE = 80  # characters of a tool's own title in a question
 
 
 def question_title(tool_call: ToolCall, tool: CatalogTool, trust: Trust, mode: Mode) -> str:
-    """The title of a permission question: the server and the tool, where the server runs, its title for the tool, and which agent calls it."""
+    """The title of a permission question: the server and the tool, where the server runs, the server's title for the tool, and the sub-agent that calls it."""
     return tool_label(tool, f" ({_where_it_runs(tool.server, trust, mode)})") + _asker(tool_call)
 
 

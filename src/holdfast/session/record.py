@@ -54,7 +54,7 @@ _LIMITED = (Prompted, MessageReceived, Planned, ToolCalled)
 
 
 class Record:
-    """The events of one session, in order, with their audit records. No event is published before it is on disk."""
+    """The events of one session, in order, with their audit records. No event is published before it is durable."""
 
     def __init__(
         self,
@@ -223,5 +223,5 @@ def _text_size(event: Event) -> int:
 
 
 def _is_slow_prompt(text: bytes, limit: SizeLimit) -> bool:
-    """Whether a prompt takes long to mask: a long one, or one with `/call` commands, whose arguments must be parsed."""
+    """Whether a prompt takes long to mask: it exceeds the limit, or it is long and has `/call` commands, whose arguments are parsed."""
     return len(text) > _SHORT_PROMPT_BYTES and (b"/call" in text or exceeds_limit(text, limit))

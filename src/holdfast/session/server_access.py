@@ -49,7 +49,7 @@ class ServerAccess:
 
     @property
     def restart_delays(self) -> Mapping[str, str]:
-        """The servers that keep failing and are not started yet, and what a call to them would be answered."""
+        """The servers that keep failing and are not started yet, and the error that a call to each would get."""
         return self._servers.restart_delays
 
     @property
@@ -129,7 +129,7 @@ class ServerAccess:
     async def update_servers(self, *, screen_again: bool = True) -> None:
         """Resolve the servers again: start those that are new, changed or failed, and end those that are gone.
 
-        With `screen_again`, list and screen the tools of the others again.
+        With `screen_again`, list and screen the tools of the kept servers again.
         """
         await self._servers.update(screen_again=screen_again)
 
@@ -145,11 +145,11 @@ class ServerAccess:
         return connection.server_info
 
     def on_tools_listed(self, callback: Callable[[], None]) -> None:
-        """Let the session call a function whenever a server's tools were listed."""
+        """Call a function whenever a server's tools were listed."""
         self._servers.on_listed.append(callback)
 
     def on_servers_changed(self, callback: Callable[[], None]) -> None:
-        """Let the session call a function whenever its servers have changed and the new ones have started."""
+        """Call a function whenever the session's servers have changed and the new ones have started."""
         self._servers.on_changed.append(callback)
 
     async def forward(

@@ -21,7 +21,7 @@ from holdfast.store.errors import is_transient
 log = logging.getLogger(__name__)
 
 _MIN_PAUSE_SECONDS = 0.2  # between two listings
-_RETRY_SECONDS = 2.0  # after a failure that may be temporary
+_RETRY_SECONDS = 2.0  # the pause after a transient failure
 _PAUSE_FACTOR = 10  # after a listing, wait this many times as long as it took
 
 ListTools: TypeAlias = Callable[[ServerSpec, bool], Awaitable[ScreenedTools]]
@@ -39,7 +39,7 @@ class ServerTools:
         self.screened: ScreenedTools | None = None
         """None until the first listing has succeeded, or until a lazy server's last list was found. None again if the first listing fails."""
         self.is_not_started = spec.is_lazy
-        """Whether it is lazy, and nothing has needed it yet."""
+        """Whether the server is lazy, and nothing has needed it yet."""
         self.tool_count = 0
         """How many tools the server has listed, including those that are withheld."""
         self.start_seconds: float | None = None
@@ -85,7 +85,7 @@ class ServerTools:
         if not self._is_cancelled:
             self._is_cancelled = True
             self._task.cancel()
-            self._up_to_date.set()  # the task sets it when it ends, but not if it never began
+            self._up_to_date.set()  # the task does this when it ends, unless it never began
 
     async def wait_cancelled(self) -> None:
         await asyncio.wait([self._task])

@@ -93,7 +93,7 @@ class Servers:
 
     @property
     def restart_delays(self) -> Mapping[str, str]:
-        """The servers that keep failing and are not started yet, and what a call to them would be answered."""
+        """The servers that keep failing and are not started yet, and the error that a call to each would get."""
         links = self._deps.links
         errors = ((name, links.restart_error(self._scope, self._servers[name].spec)) for name in self.ended)
         return {
@@ -128,13 +128,13 @@ class Servers:
 
     @property
     def awaiting_approval(self) -> Mapping[str, tuple[WithheldTool, ...]]:
-        """By server, only for servers with such tools."""
+        """The tools that await approval, for each server that has any."""
         held = {name: screened.awaiting_approval for name, screened in self._screened()}
         return {name: tools for name, tools in held.items() if tools}
 
     @property
     def offered_without_hints(self) -> Mapping[str, tuple[ToolWithoutHints, ...]]:
-        """By server, only for servers with such tools."""
+        """The tools whose hints and titles are withheld, for each server that has any."""
         offered = {name: screened.offered_without_hints for name, screened in self._screened()}
         return {name: tools for name, tools in offered.items() if tools}
 
@@ -335,7 +335,7 @@ class Servers:
             async with self._catalog_lock:
                 self._resolution = resolution
                 await self._start_servers(kept)
-            # End the servers that the session does not get any more.
+            # End the servers that the new resolution lacks.
             gone = {server.spec.name for server in removed} - {spec.name for spec in resolution.servers}
             await self._deps.links.close_links(self._scope, gone)
             for server in kept.values() if screen_again else ():
@@ -498,7 +498,7 @@ class Servers:
 
     @contextmanager
     def _translate_timeout(self, server: str, what: str) -> Iterator[None]:
-        """Raise TIMEOUT for a time-out of listing `what` from this server."""
+        """Raise TIMEOUT if listing `what` takes too long."""
         try:
             yield
         except TimeoutError:
@@ -517,7 +517,7 @@ class Servers:
         try:
             await self._stored.store(final=False)
         except HoldfastError as error:
-            # They are stored when a server next lists its tools, or when the session is closed.
+            # The refusals are stored when a server next lists its tools, or when the session is closed.
             log.warning("could not store the refused servers yet", extra={"reason": error.message})
 
     def _read_state(self) -> ServersResolved:
@@ -533,6 +533,7 @@ class Servers:
 def _is_kept(server: ServerTools) -> bool:
     """Whether a server whose spec has not changed keeps its `ServerTools`.
 
-    A refused server gets a new one, and is started again. So does a lazy server that was not started: its last tools are looked up again.
+    A refused server gets new `ServerTools`, which start it again. A lazy server that was not started gets new ones, which look
+    up its last tools again.
     """
     return server.refusal is None and not server.is_not_started

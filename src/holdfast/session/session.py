@@ -223,7 +223,7 @@ class Session(ServerAccess):
     def attach(self, door: Door, *, may_answer: bool = True, kind: DoorKind | None = None) -> Attachment:
         """Attach a door. With `may_answer`, it may answer the session's questions.
 
-        With `kind`, the mode cannot be raised above the limit for this kind of door while it is attached.
+        With `kind`, the mode cannot be raised above the limit for this kind of door while the door is attached.
 
         A door that is attached already keeps its one attachment and its right to answer.
         """
@@ -251,7 +251,8 @@ class Session(ServerAccess):
     async def _answer(self, prompt: Prompt) -> TurnResult:
         self._own_loop.check("session")
         result = await self._turns.run(prompt)
-        if not result.ok and result.code != codes.INTERNAL_ERROR.name:  # internal errors are logged elsewhere
+        # An internal error is already logged, with its traceback.
+        if not result.ok and result.code != codes.INTERNAL_ERROR.name:
             # The reason is part of the message, because an application's log may show no fields.
             log.warning("turn failed: %s: %s", result.code, to_line(result.message))
         return result
@@ -287,7 +288,7 @@ class Session(ServerAccess):
         self.children.own(child)
 
     def on_closed(self, callback: Callable[[], object]) -> None:
-        """Let the session call a function once it is closed."""
+        """Call a function once the session is closed."""
         self._resources.callback(callback)
 
     def deliver_messages(self) -> None:
@@ -328,7 +329,7 @@ class Session(ServerAccess):
         self._own_loop.check("session")
         if not isinstance(cast("object", name), str):
             raise tool_name_type_error(name)
-        # The server stays empty: the name contains it.
+        # `server` stays empty, because `name` contains it.
         tool_call = ToolCall(
             call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments), meta=meta
         )
@@ -346,7 +347,7 @@ class Session(ServerAccess):
         return await self._calls.perform(tool_call, timeout=timeout, on_progress=on_progress)
 
     def on_call_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Let the session call a function with a call's id and the params of each progress notification, unless the call has its own `on_progress`."""
+        """Call a function with the call's id and the params of each progress notification, unless the call has its own `on_progress`."""
         self._calls.on_progress(callback)
 
     async def lower_trust(self) -> None:

@@ -26,8 +26,8 @@ class SessionMasks:
         self.stored = stored
         """Masks secrets in everything that is stored."""
         self.questions = questions
-        """Masks secrets in the arguments that a question shows. It has no secrets that a server, a project or a client supplied: they could
-        supply ordinary words as secrets, to hide them from the user."""
+        """Masks secrets in the arguments that a question shows. It has no secrets from a server, a project or a client, whose
+        author could hide ordinary words from the user in this way."""
 
     @property
     def loop_limit(self) -> SizeLimit:

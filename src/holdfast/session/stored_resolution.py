@@ -17,7 +17,7 @@ class StoredResolution:
     def __init__(self, record: Record, read_state: Callable[[], ServersResolved]) -> None:
         self._record = record
         self._read_state = read_state
-        self._refusals: list[Refusal] = []  # those that are stored
+        self._refusals: list[Refusal] = []  # the refusals that are stored
         self._last: ServersResolved | None = None  # the last state that was stored
         self._store_lock = asyncio.Lock()
 

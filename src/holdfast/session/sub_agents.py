@@ -51,7 +51,7 @@ class SubAgentTask:
     depth: int = 1
     """How many agents are above the sub-agent."""
     can_spawn: bool = False
-    """Whether the sub-agent may start others."""
+    """Whether the sub-agent may start other sub-agents."""
     parent_span: Span | None = None
     """The span of the parent's call; None if tracing is off."""
 
@@ -119,7 +119,7 @@ class SubAgentContext(SessionTurnContext):
 
     @property
     def depth(self) -> int:
-        """How many agents are above it."""
+        """How many agents are above the sub-agent."""
         return 0 if self._task is None else self._task.depth
 
     @property
@@ -168,7 +168,7 @@ class SubAgentContext(SessionTurnContext):
         return await super().call(name, arguments, call_id=call_id)
 
     def allows(self, server: str, tool: str) -> bool:
-        """Whether it may use a tool: its parent, its definition and its task must allow it."""
+        """Whether the sub-agent may use a tool: its parent, its definition and its task must allow the tool."""
         task = self._task
         # A session that the sub-agent created would have all rights of the session, not only those of the sub-agent.
         if task is None or (server, tool) == CREATE_SESSION:

@@ -202,7 +202,7 @@ class Subscription:
             self._change.set_result(None)
 
     async def _read_stored(self) -> Sequence[StoredEvent]:
-        """Read the next events from the store. Repeat this for a few seconds if it fails temporarily."""
+        """Read the next events from the store. After a transient error, try again for a few seconds."""
         for seconds in RETRY_SECONDS:
             try:
                 return await self._feed.read_stored(self.position)

@@ -79,7 +79,7 @@ class SessionTurnContext:
         self.max_mode = Mode.AUTO
         """The highest mode for the calls of this agent."""
         self.can_spawn: Callable[[CatalogTool], bool] = _allow
-        """Whether the agent may start another one now, with this tool."""
+        """Whether the agent may now start another agent with this tool."""
         self.mailbox: Mailbox | None = None
         """None if this agent gets no messages of other sessions."""
         self._record = record
@@ -139,7 +139,7 @@ class SessionTurnContext:
             raise tool_name_type_error(name)
         if not isinstance(cast("object", call_id), str):
             raise bad_type("call_id", "a string", call_id)
-        # The server stays empty: the name contains it.
+        # `server` stays empty, because `name` contains it.
         tool_call = ToolCall(
             call_id=call_id or new_call_id(),
             server="",

@@ -73,9 +73,9 @@ class Prompt:
     message_id: str
     before: BeforeTurn | None = None
     is_cancelled: bool = False
-    """Whether the user has cancelled it already. If so, it is stored but not answered."""
+    """Whether the user has cancelled the prompt already. If so, it is stored but not answered."""
     is_from_inbox: bool = False
-    """Whether it stands for waiting messages of other sessions. Then it has no blocks of its own."""
+    """Whether the prompt stands for waiting messages of other sessions, and has no blocks of its own."""
 
 
 class Turns:
@@ -210,7 +210,7 @@ class Turns:
         async with record.turn():
             if prompt.is_from_inbox:
                 received = await self._mailbox.deliver(turn_id)
-                if not received:  # an earlier turn got them
+                if not received:  # an earlier turn has delivered the messages
                     return TurnResult(reason=StopReason.END_TURN, last_seq=record.events.last)
                 context.sender = received[0].sender
                 context.origin = Origin(cause=received[0].message_id)
@@ -258,11 +258,11 @@ class Turns:
 
     async def _run_agent(self, prompt: Prompt, context: SessionTurnContext) -> StopReason:
         record = self._record
-        _current.set(self)  # in this task and those that it starts
+        _current.set(self)  # for this task and the tasks that it starts
         try:
             if prompt.before is not None:
                 await prompt.before()
-            # What the agent starts is part of this session.
+            # The agent's calls, and the tasks that it starts, belong to this session.
             with enter_scope(self._scope.find_caller_scope()):
                 return _check_reason(await _require_awaitable(self.agent.run_turn(prompt.blocks, context)))
         except HoldfastError as error:

@@ -11,7 +11,7 @@ from holdfast.model.visible_text import to_line
 log = logging.getLogger(__name__)
 
 _MAX_COMPARED = 300  # difflib is slow with more names
-_ALL = ("", "")  # the tool of the pattern `server.*`
+_ALL = ("", "")  # `ToolPattern.tool` in the pattern `server.*`
 _MAX_NAMED = 10  # tools that a warning names
 
 

@@ -13,7 +13,7 @@ from holdfast.store.types import AppendResult, Hold, StoredEvent
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
-# One statement for all rows is faster than a statement for each row only if there are more rows than this.
+# Above this number of rows, one statement for all rows is faster than a statement for each.
 _MAX_ONE_BY_ONE = 4
 
 

@@ -251,7 +251,7 @@ class Appender:
                 last = results[-1]
                 # An event that was stored before has its old, lower number.
                 feed.advance(last.seq if last.is_new else max(result.seq for result in results))
-        for index, entry in enumerate(entries):  # `zip` with `strict` takes twice as long
+        for index, entry in enumerate(entries):  # faster than `zip` with `strict`
             result = results[index]
             entry.set_durable(result)
             self.bytes += result.size - entry.size

@@ -28,7 +28,8 @@ def mark_closed(holder_id: str) -> None:
 def is_expired(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether another holder may acquire the session.
 
-    The owner is dead, or this process has closed the owner's store. If the owner cannot be checked, it did not renew the lease in time.
+    True if the owner is dead, if this process has closed the owner's store, or if the owner cannot be checked and did not renew
+    the lease in time.
     """
     dead = lease.holder_id in _closed_holder_ids or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=timedelta()) if dead is None else dead

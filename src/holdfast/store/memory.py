@@ -73,7 +73,7 @@ V = TypeVar("V")
 class MemoryStore(Store):
     """Keeps everything in memory. Two stores with one `MemoryDatabase` are like two processes with one file.
 
-    With `run_twice`, every write is run, rolled back and run again. This tests that it can be repeated.
+    With `run_twice`, every write is run, rolled back and run again, to test that it can be repeated.
     """
 
     def __init__(
@@ -399,6 +399,8 @@ class _MemoryTx:
         self._db.drop(self._db.by_key, session_id)
         self._db.drop(self._db.session_numbers, session_id)
         self._db.drop(self._db.leases, session_id)
+        for number_key in [key for key in self._db.message_numbers if key[0] == session_id]:
+            self._db.drop(self._db.message_numbers, number_key)
         for message in [message for message in self._db.inbox.values() if message.target == session_id]:
             self._db.drop(self._db.inbox, message.message_id)
 

@@ -19,7 +19,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: Owner | None = None) -> Store:
     """The store at this URL, as a context manager: `sqlite:///path`, a plain path, or `memory:`.
 
-    If there is no file, it is created. If an earlier version wrote it, it is backed up and upgraded. `memory:` is always a new
+    A missing file is created. A file of an earlier version is backed up and upgraded. `memory:` is always a new
     store. `owner` is the process that the store's leases name; by default, this one. A process that cannot check whether the owner
     is alive may acquire a session `lease_seconds` after its lease was last renewed.
     """

@@ -46,7 +46,7 @@ EVENTS_WITHOUT_PROJECTION = (
 )
 """Events that do not change the session's row."""
 EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)
-"""Those of the events above that have no text to search for and are so frequent that they are checked first."""
+"""The most frequent of `EVENTS_WITHOUT_PROJECTION`. They have no text to search for."""
 
 
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:

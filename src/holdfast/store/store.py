@@ -39,7 +39,7 @@ T = TypeVar("T")
 _BATCH_SIZE = 1000
 MAX_UNDELIVERED = 1000
 """How many undelivered messages a session may have."""
-_MIN_PAUSE_SECONDS = 0.01  # between two calls of `delete_part`, for the writes of other callers
+_MIN_PAUSE_SECONDS = 0.01  # the pause between two calls of `delete_part`, in which other callers can write
 _NO_SECRETS = Mask()
 _submitted: set["asyncio.Future[Any]"] = set()  # asyncio keeps no strong references to tasks
 
@@ -136,7 +136,7 @@ class Tx(ReadTx, Protocol):
     """
 
     def create(self, new: NewSession) -> StoredSession:
-        """Store a new session. If the same session is stored already, return that one, so that this can be repeated after a crash."""
+        """Store a new session. If the same session is stored already, return that one, so that a caller can repeat this after a crash."""
         ...
 
     def acquire(self, session_id: SessionId) -> Hold:
@@ -160,7 +160,7 @@ class Tx(ReadTx, Protocol):
         ...
 
     def delete_part(self, hold: Hold) -> bool:
-        """Delete a small part of the session's data, which takes a short time; of its events, the last ones. Return whether more is left.
+        """Delete a small part of the session's data, the last events first. Return whether more is left.
 
         A store that can delete any session quickly may do nothing and return False.
         """
@@ -214,7 +214,8 @@ OnDone = Callable[[Any, BaseException | None], object]
 """Called on the event loop with the result of a write, or with its error."""
 
 AfterCommit = Callable[[ReadTx], float | None]
-"""Called after a commit. Returns for how many seconds not to call it again; None: call it again after the next commit."""
+"""Called after a commit. Returns how many seconds must pass before the store calls it again, even without another commit; None: call
+it again after the next commit."""
 
 
 class Store(ABC):

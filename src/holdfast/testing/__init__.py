@@ -1,6 +1,7 @@
 """Tools to test your own agents, MCP tools and stores.
 
-`FakeServer`, `host_of`, the assertions and the types of `Toolbox.client` and its results are here; `scripted_model` and `store_contract` are modules of their own.
+`FakeServer`, `host_of`, the assertions, and `BoxClient` and `ClientResult` for `Toolbox.client` are here. `scripted_model` and
+`store_contract` are modules of their own.
 """
 
 from holdfast.testing.assertions import (

@@ -41,7 +41,7 @@ async def assert_called(
     """Fail unless the session called the tool `name` (`server.tool`).
 
     With `arguments`, only calls with exactly these arguments count, compared as they are stored: with secrets masked. With `times`, there
-    must be exactly that many. A call that was refused or failed also counts.
+    must be exactly that many such calls. A call that was refused or failed also counts.
     """
     _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]

@@ -25,7 +25,7 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
 class FakeError(Exception):
-    """As an answer, makes the fake tool report an error with this text."""
+    """An answer with which a fake tool reports an error with this text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class _FakeService:
                 raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r}.")
 
     def on_notification(self, notification: Notification) -> None:
-        """Ignore it."""
+        """Ignore the notification."""
 
 
 def _result(value: object) -> JsonObject:

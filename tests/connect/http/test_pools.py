@@ -476,7 +476,7 @@ BROKEN_BEHIND_THE_HEAD = {
 @pytest.mark.promise("LNK-13")
 @pytest.mark.parametrize("kind", BROKEN_BEHIND_THE_HEAD)
 async def test_reader_of_a_body_is_told_that_it_is_broken(pool: Pool, kind: str):
-    """The reader waits already when the broken bytes arrive."""
+    """The reader is already waiting when the broken bytes arrive."""
     begin, broken = BROKEN_BEHIND_THE_HEAD[kind]
     is_reading = asyncio.Event()
 

@@ -352,7 +352,7 @@ async def test_opening_and_closing_remote_links_leaks_nothing(make_host: HostFac
             await wait_until(lambda: len(asyncio.all_tasks()) <= before[1])
             after = count_descriptors()
 
-    assert after <= before[0] + 4  # connections that are kept for a while
+    assert after <= before[0] + 4  # a few idle connections stay open for a while
 
 
 async def _sessions(host: Host, folder: Path, number: int) -> None:

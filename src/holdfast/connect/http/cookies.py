@@ -11,7 +11,7 @@ _INTEGER = re.compile(r"-?[0-9]+")
 
 
 class Cookies:
-    """Cookies by name. All requests of a link go to one origin, so each has every cookie."""
+    """Cookies by name. All requests of a link go to one origin, so each request sends every cookie."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, str] = {}

@@ -17,7 +17,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIN_RETRY_SECONDS, _DEFAULT_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 1.0, 30.0
 _MAX_ID_LENGTH = 1024
 _MAX_NAME_BYTES = 1024
-_PIECE_BYTES = 8 * 1024  # parsed at once, which takes up to a millisecond
+_PIECE_BYTES = 8 * 1024  # how much is parsed before other sessions may get a turn
 
 
 class EventTooLongError(Exception):

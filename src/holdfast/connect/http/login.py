@@ -54,7 +54,7 @@ async def log_in(
     reachable: tuple[str, ...] = (),
     seconds: float = 300.0,
 ) -> LoginResult:
-    """Connect to a server, ignoring a saved login. If it requires a login, call `on_login_page` with the page's address.
+    """Connect to a server without a saved login. If the server requires a login, call `on_login_page` with the page's address.
 
     Wait at most `seconds` until the user has logged in, and save the login in `folder`.
     """

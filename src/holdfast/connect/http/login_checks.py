@@ -8,7 +8,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 _ADVICE = (
-    "Nothing was sent there. Ask the operator of the server to correct this, or get a token in another way and put "
+    "Nothing was sent to that address. Ask the operator of the server to correct this, or get a token in another way and put "
     "it into the Authorization header of the server's entry."
 )
 

@@ -55,7 +55,7 @@ from holdfast.model.errors import HoldfastError
 
 _SKIPPED_HEADERS = ("Accept", "Content-Type", "User-Agent")  # aiohttp would add them by default
 _MAX_SENT_AT_ONCE = 1024 * 1024  # bytes
-_ZONE = re.compile(r"%[^]]*")  # of an IPv6 address, as in `fe80::1%eth0`
+_ZONE = re.compile(r"%[^]]*")  # the zone of an IPv6 address, as in `fe80::1%eth0`
 
 
 class Pool:
@@ -156,7 +156,7 @@ class Pools:
     """A pool that is limited to public addresses, and one that connects to any address."""
 
     def __init__(self, reachable: tuple[str, ...]) -> None:
-        self._tls = _tls_context()
+        self._tls = _tls_context()  # shared, because each context takes much memory
         self._proxies = Proxies()
         self._reachable = reachable
 
@@ -278,10 +278,7 @@ def _tls_reason(error: ssl.SSLError) -> str:
 
 
 def _tls_context() -> ssl.SSLContext:
-    """A context with the system's certificate authorities, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
-
-    All pools share it, because making one is slow and takes much memory.
-    """
+    """A context with the system's certificate authorities, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`."""
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file or folder:
         return ssl.create_default_context(cafile=file, capath=folder)

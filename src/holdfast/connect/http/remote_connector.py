@@ -133,7 +133,7 @@ class RemoteConnector:
         if self._pools is None:
             async with self._loading:
                 if self._pools is None:
-                    # Imports and the system's certificates take time and would block the event loop.
+                    # Importing aiohttp and loading the system's certificates would block the event loop.
                     pools = await WorkerThreads("import", threads=1).run(_make_pools, self._reachable)
                     self._pools = await self._stack.enter_async_context(pools)
         return self._pools

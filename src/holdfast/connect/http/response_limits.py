@@ -116,7 +116,7 @@ class BoundedProtocol(ResponseHandler):
             self._finish()
         seconds = monotonic() - began
         self._parse_seconds += seconds
-        if data:  # aiohttp calls this without data after a pause
+        if data:  # after a pause, aiohttp calls this method without data
             self._adapt_read_size(seconds)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -162,7 +162,7 @@ class BoundedProtocol(ResponseHandler):
             payload.set_exception(failure if is_known else BrokenResponseError("its response is not HTTP"))
 
     def _adapt_read_size(self, seconds: float) -> None:
-        """Read less at once if parsing takes long, as in a flood of tiny chunks, so that other sessions are not delayed."""
+        """Read less at once if parsing took long, as with tiny chunks, so that other sessions are not delayed. Read more if it was fast."""
         if seconds > _SLOW_SECONDS:
             size = max(self._read_size // 2, _MIN_READ_BYTES)
         elif seconds < _SLOW_SECONDS / 4:

@@ -64,7 +64,7 @@ class ResumePauses:
 async def read_server_stream(
     peer: Peer, endpoint: Endpoint, mcp_session: McpSessionHeaders, link_tasks: LinkTasks, limits: Limits
 ) -> None:
-    """Read the stream, and request it again when it ends, if the server has one.
+    """If the server has such a stream, read it, and request it again each time it ends.
 
     If the server cannot be reached or has ended its MCP session, fail the link.
     """

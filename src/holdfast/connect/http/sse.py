@@ -66,7 +66,7 @@ class SseTransport:
         """Do nothing. See `pause_reading`."""
 
     def has_hung_up(self) -> bool:
-        return False  # asked only while reading is paused, which never happens here
+        return False  # asked only while reading is paused, which this transport never does
 
     async def close(self) -> None:
         await self._link_tasks.close()

@@ -72,7 +72,7 @@ class HttpTransport:
             if task is not None:
                 task.cancel()
             if request is None or request.is_modern:
-                return  # the request is answered already, or the closed connection tells the server
+                return  # the request was answered already, or the server sees that its connection is closed
         if message.is_request:
             assert message.id is not None
             task = self._link_tasks.start(self._send_request(message))
@@ -89,7 +89,7 @@ class HttpTransport:
         """Do nothing. See `pause_reading`."""
 
     def has_hung_up(self) -> bool:
-        return False  # asked only while reading is paused, which never happens here
+        return False  # asked only while reading is paused, which this transport never does
 
     async def close(self) -> None:
         """Cancel all requests in flight, and end the server's own MCP session."""
@@ -175,7 +175,7 @@ class HttpTransport:
         raise self._endpoint.status_error(response)
 
     async def _read_stream(self, request: OutgoingMessage, response: HttpResponse) -> None:
-        """Read a stream up to the answer. If it ends early, resume it, if the server supports that."""
+        """Read a stream up to the answer. Resume the stream if it ends early and the server supports that."""
         position = StreamPosition()
         resumes, last_id, pauses = 0, "", ResumePauses()
         if await self._read_until_answered(request, response, position):

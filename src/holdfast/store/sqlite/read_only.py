@@ -1,4 +1,4 @@
-"""A store that can only be read, even on a full or read-only disk."""
+"""A store to read from, even on a full or read-only disk."""
 
 import sqlite3
 from collections.abc import Callable
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ReadOnlyStore(Store):
-    """A store that can only be read. Only a search writes: it first brings the file's search index up to date, if the disk allows it."""
+    """A store that callers cannot write to. A search first brings the file's search index up to date, if the disk allows that."""
 
     def __init__(self, path: Path, *, keep_unchanged: bool = False) -> None:
         """With `keep_unchanged`, a search does not write either. If the file must be upgraded or indexed, a copy is read."""

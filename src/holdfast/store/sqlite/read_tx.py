@@ -293,7 +293,7 @@ class SqlReadTx:
         where = "book = ? AND seq > ?"
         values: tuple[Any, ...] = (book, after)
         if session_id is not None:
-            # `instr` is many times as fast as reading the JSON of every row.
+            # `instr` is faster than reading the JSON of every row.
             where += f" AND instr(body, ?) AND {_AUDITED_SESSION} = ?"
             values += (session_id, session_id)
         for row in self._db.execute(f"{_SELECT_AUDIT} WHERE {where} ORDER BY seq", values):

@@ -71,7 +71,7 @@ class Readers:
                 # An interrupt between two statements has no effect, so it is repeated.
                 await asyncio.wait([future], timeout=_INTERRUPT_SECONDS)
             await asyncio.wait([future])
-            future.exception()  # it may have been interrupted, too
+            future.exception()  # retrieved, because this item may have been interrupted, too
         for thread in self._threads:
             thread.join()
 

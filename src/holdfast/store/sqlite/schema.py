@@ -58,7 +58,7 @@ def migrate(
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have migrated it: check again under the lock.
+        # Another process may have migrated the file: check again under the lock.
         check_version(db, path, len(steps))
         version = schema_version(db)
         if 0 < version < len(steps) and before_upgrade is not None:

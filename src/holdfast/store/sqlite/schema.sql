@@ -115,7 +115,7 @@ ALTER TABLE events ADD COLUMN agent TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN parent_call TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN cause TEXT NOT NULL DEFAULT '';
 
--- The kinds were the names of classes, and have their own names now.
+-- In version 1, the kinds were the names of classes.
 UPDATE events SET kind = CASE kind
     WHEN 'SessionOpened' THEN 'session_opened'
     WHEN 'SessionClosed' THEN 'session_closed'
@@ -161,11 +161,11 @@ CREATE TABLE leases (
 
 CREATE INDEX leases_of_holder ON leases (holder);
 
--- An approval covers more now than in version 1, so the user is asked once again.
+-- Approvals cover more than in version 1, so the user is asked once again.
 DELETE FROM approvals;
 
 -- The same rows with the same digests, in book 0. A store that several hosts write to at once has a book for each.
--- There is no index by session any more: every call would have to write a page of it, and few people ever use it.
+-- The index by session is dropped, because every call had to write a page of it, and few people ever used it.
 DROP INDEX audit_of_session;
 ALTER TABLE audit RENAME TO audit_of_version_1;
 

@@ -68,11 +68,12 @@ from holdfast.store.types import (
 
 # Trust is never raised.
 _LOWER_TRUST = "trust_level = CASE trust_level WHEN 'sandboxed' THEN trust_level ELSE ? END"
-# Rows per INSERT. SQLite caches a statement for each number of rows, and a statement for 512 rows takes 340 KB. So a batch
-# has either 512 rows, or at most 128.
+# Rows per INSERT. SQLite caches a statement for each number of rows, and a statement with many rows takes much memory. So a
+# batch has either `_LARGE_BATCH` rows, or at most `_SMALL_BATCH`.
 _LARGE_BATCH = 512
 _SMALL_BATCH = 128
-_DELETED_BYTES = 1024 * 1024  # how much of a large session is deleted at a time; this takes about 20 ms
+# How much of a large session is deleted at a time, so that other writes do not wait long.
+_DELETED_BYTES = 1024 * 1024
 _DELETED_ROWS = 500
 _IGNORE_KNOWN_KEY = "ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING"
 _INSERT_EVENT = (
@@ -120,7 +121,7 @@ class SqlTx(SqlReadTx):
         """The sessions that this store holds."""
         self._lease_changes: dict[SessionId, bool] = {}
         """Sessions acquired (True) or released (False) in the current transaction."""
-        # These cache what was read. The cache is valid within a transaction, which locks the database, and in the next transaction
+        # A cache of what was read. The cache is valid within a transaction, which locks the database, and in the next transaction
         # if no other connection has written in between.
         self._positions: dict[SessionId, _AppendPosition] = {}
         self._audit_heads: dict[int, AuditRow] = {}
@@ -408,7 +409,7 @@ class SqlTx(SqlReadTx):
             )
 
     def audit_head(self, book: int = 0) -> AuditRow | None:
-        if not self._is_in_transaction:  # another process may have appended one
+        if not self._is_in_transaction:  # another process may have appended a row
             return super().audit_head(book)
         head = self._audit_heads.get(book)
         if head is None and (head := super().audit_head(book)) is not None:

@@ -130,7 +130,7 @@ class Writer:
             # The leases expire when this process ends.
             log.warning("sessions not released", exc_info=True, extra={"path": self._path})
         finally:
-            # This does not block for long: the thread only has to close its connection.
+            # `join` does not block for long: the thread only has to close its connection.
             self._thread.join()
 
     def _run(self) -> None:

@@ -161,6 +161,20 @@ class QueryTests:
                 [(session_id, "")],
             )
 
+    async def test_title_of_a_session_that_was_created_again_is_found_first(
+        self, open_store: OpenStore
+    ) -> None:
+        async with open_store() as store:
+            hold = await hold_session(store, title="rose")
+            session_id = hold.session_id
+            other = await create_session(store, title="rose")
+            await store.write(lambda tx: tx.delete(hold))
+            await create_session(store, title="rose", session_id=session_id)
+
+            hits = await search(store, "rose", ALL_SESSIONS)
+
+            assert hits == [(session_id, ""), (other.context.session_id, "")]
+
     async def test_search_returns_pages_with_snippets(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             hold = await hold_session(store)

@@ -126,7 +126,7 @@ async def test_records_of_a_session_closed_on_a_full_disk_are_written_with_the_n
         await session.close()
         before = await audit_records(host, AuditKind.CALL)
         disk.fails_with = 0
-        other = await host.open(OpenOptions(cwd=tmp_path))  # deferred writes go first
+        other = await host.open(OpenOptions(cwd=tmp_path))  # postponed writes go first
         records = [(record.tool, record.outcome) for record in await audit_records(host, AuditKind.CALL)]
         event_types = await event_names(host, session)
         *_, last = [stored.event async for stored in host.store.events(session.context.session_id)]
@@ -141,7 +141,7 @@ async def test_records_of_a_session_closed_on_a_full_disk_are_written_with_the_n
 
 
 @pytest.mark.promise("AUD-01")
-async def test_deferred_writes_are_retried_even_without_another_write(
+async def test_postponed_writes_are_retried_even_without_another_write(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.writer._RETRY_SECONDS", 0.1)
