@@ -195,7 +195,9 @@ class ServerRequests:
         if advice and method in (ELICITATION, SAMPLING) and self._is_allowed(_CAPABILITY_OF[method]):
             raise HoldfastError(codes.NOT_GRANTED, f"This session does not answer {method}. {advice}")
         if method == ELICITATION and self._is_allowed("elicitation") and self._door and self._scope:
-            command = shlex.join(["holdfast", "chat", "--resume", self._scope.context.session_id])
+            context = self._scope.context
+            user = ("--user", context.user_id) if context.user_id else ()
+            command = shlex.join(["holdfast", "chat", "--resume", context.session_id, *user])
             raise HoldfastError(
                 codes.NOT_GRANTED,
                 "No editor or terminal of this session can show a server's questions. To open the session in a terminal: "
