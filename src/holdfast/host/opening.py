@@ -274,7 +274,7 @@ class Opener:
                 "In Python, give the session `ask`, a function that answers: ask=lambda question: True."
             )
             session.scope.capability_advice = "In Python, give the session the function that answers: `elicit` for elicitation, `sample` for sampling."
-            if stored_seq is not None:  # a reopened session cannot get a higher mode
+            if stored_seq is not None:  # a new session: one that is reopened cannot get a higher mode
                 session.permission.how_to_stop_asking = (
                     'To make all calls without asking, give permission="auto".'
                 )
