@@ -162,8 +162,7 @@ def _project_path(folder: str, name: str) -> Path:
 def _read(name: str, folder: str, inner: str) -> AgentFile | None:
     """Read and parse a file; None if there is none. Blocks. `inner` is the folder in the project; empty for the user's own file.
 
-    A project's file must not be a link. Invisible characters are removed from it: the user must see, and approve, exactly the text
-    that the model gets.
+    Invisible characters are removed from a project's file, so that the user approves exactly the text that the model gets.
     """
     path, is_project = Path(folder, inner, f"{name}.md"), bool(inner)
     agent_file = AgentFile(name=name, origin=str(path), is_project=is_project)

@@ -47,7 +47,7 @@ class CreatedSessions:
     def reserve(self, parent: Session) -> Iterator[Callable[[Session], None]]:
         """Count one more child of the session, or raise if it has too many.
 
-        In the block, call the yielded function with the child. Then it counts until it is closed; otherwise only during the block.
+        Call the yielded function with the child to count the child until it is closed. Otherwise it counts only during the block.
         """
         if depth_of(parent) >= self._max_depth:
             raise HoldfastError(
@@ -93,7 +93,7 @@ class CreatedSessions:
             self._forget_if_closed(parent)
 
     def _forget_if_closed(self, parent: SessionId) -> None:
-        """Forget the children of a session when it and all of them are closed."""
+        """Forget the children of a session when the session and all of its children are closed."""
         children = self._children.get(parent)
         if children is not None and not children.count and self._live.find(parent) is None:
             del self._children[parent]

@@ -98,7 +98,7 @@ class Delegator:
 
 
 def depth_of(session: Session) -> int:
-    """How many agents are above the session's own one."""
+    """How many sessions are above this one: its parent, the parent's parent, and so on."""
     depth, parent = 0, session.parent
     while parent is not None:
         depth, parent = depth + 1, parent.parent

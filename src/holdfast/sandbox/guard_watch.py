@@ -213,7 +213,7 @@ class _WatchedRoot:
 class GuardWatch:
     """Watches the roots of the running servers that one host's keeper started, and kills a server if a guard vanishes.
 
-    All servers in a root are checked together: when an event is about one of their guarded names, and once a second.
+    All servers in a root are checked together: when an event is about one of their guarded names, and at regular intervals.
     """
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ class GuardWatch:
                 self._inotify.remove(watch)
 
     def _tick(self) -> None:
-        """Check all servers from time to time: a file system may report no events, or more than the queue can hold."""
+        """Check all servers at regular intervals: a file system may report no events, or more than the queue can hold."""
         assert self._inotify is not None
         self._check_all()
         seconds = _CHECK_SECONDS if self._inotify.works else _CHECK_SECONDS_WITHOUT_EVENTS
@@ -291,7 +291,7 @@ class GuardWatch:
 
     def _check_all(self) -> None:
         now = time.monotonic()
-        # A server can make the queue overflow again and again, so full checks are not made more often than this.
+        # A server can make the queue overflow again and again, so the time between two full checks has a minimum.
         if now < self._last_full_check + _CHECK_SECONDS_WITHOUT_EVENTS / 2:
             return
         self._last_full_check = now

@@ -82,7 +82,7 @@ def guard_roots(
         extra_names |= find_linked_packages(root.path, confinement.writable)
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
-        # Also for a read-only root: if this server is the last to end in the root, it removes the placeholders of the others.
+        # Also for a read-only root: the last server to end in the root removes the placeholders of all servers.
         placeholders = after_exit.enter_context(keep_placeholders(root, () if is_read_only else names, locks))
         opener = PathOpener(resources)
         opened = None if is_read_only else _open_guarded(root, names, if_present, extra_names, opener)

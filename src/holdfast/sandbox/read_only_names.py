@@ -1,8 +1,8 @@
 """Find out which names in the roots of a confined server, or of a sandboxed session's file tools, must not be changed.
 
-These are the names that contain what other programs execute: Holdfast's own code, the targets of links in guarded folders
-(`.git/hooks/pre-commit` may be a link to `tools/pre-commit`), the repository that a `.git` file names, and files that links
-in the user's home lead to (`~/.bashrc` may be a link to `dotfiles/bashrc`).
+Such a name contains what other programs execute: Holdfast's own code, the target of a link in a guarded folder
+(`.git/hooks/pre-commit` may be a link to `tools/pre-commit`), the repository that a `.git` file names, or a file that a link
+in the user's home leads to (`~/.bashrc` may be a link to `dotfiles/bashrc`).
 """
 
 import errno
@@ -100,7 +100,7 @@ def _find_linked(roots: Iterable[str], writable: Collection[str]) -> Iterator[Fo
         if ".git" in names:
             for repository in _find_repositories(f"{root}/.git", budget):
                 folders += [repository.real] if repository.real else []
-                # Such a repository contains the root. The server cannot reach the rest of it.
+                # If a repository contains the root, the server cannot reach the rest of the repository.
                 is_around = repository.real != root and is_within(root, repository.real or "")
                 yield replace(repository, real=None) if is_around else repository
         for folder in dict.fromkeys(folders):

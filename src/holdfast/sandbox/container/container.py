@@ -29,7 +29,7 @@ from holdfast.sandbox.sandbox import Availability, CachedCheck, PreparedProcess,
 from holdfast.sandbox.user_and_group import server_user
 
 _LABEL = "dev.holdfast.host"
-_IN_USE_SECONDS = 5.0  # below `_PREPARE_SECONDS` in `start_confined.py`
+_IN_USE_SECONDS = 5.0  # less than `_PREPARE_SECONDS` in `start_confined.py`
 # Numbers of the descriptors passed to the engine: the environment, the seccomp profile.
 _ENV_FD, _SECCOMP_FD = 3, 4
 
