@@ -116,7 +116,7 @@ class Mask:
                 first, last = spans[next_span]
                 here.append((max(first, start) - start, min(last, end) - start))
                 if last > end:
-                    break  # it continues in the next text
+                    break  # the span continues in the next text
                 next_span += 1
             masked.append(mask_spans(text, here) if here else text)
         return masked

@@ -12,7 +12,7 @@ from holdfast.model.trust import Trust
 class ConfinedGrant:
     """What a confined server may use, besides the session's folders and what its entry lists.
 
-    The approval shows all of it, and it is stored with the approval.
+    The user sees the whole grant before approving it, and it is stored with the approval.
     """
 
     program_paths: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ TRUSTED_SOURCE_KEYS = (
     "pin_tools",
     "folders",
 )
-# Of these, two also work in a project's entry: the user sees them when approving the server as confined.
+# The keys of `TRUSTED_SOURCE_KEYS` that also work in a project's entry: the user sees them when approving the server as confined.
 APPROVED_KEYS = ("network", "readable")
 COPY_HELP = (
     'copy the entry to your own list of servers (the setting servers.user_file), with "confined": true: without this key, '

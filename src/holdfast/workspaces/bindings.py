@@ -76,7 +76,7 @@ class Bindings:
 def read_bindings(registry_folder: Path) -> Bindings:
     """Read the stored bindings.
 
-    Raises if the file is damaged or other users can change it. Without it, the workspace's limits would not apply in bound folders.
+    Raises if the file is damaged or other users can change it, because the limits of a workspace must apply in its bound folders.
     """
     file = registry_folder / _FILE
     try:
@@ -129,9 +129,9 @@ def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
 
 
 def read_announcement(folder: Path) -> Announcement | None:
-    """Read which workspace a folder or its nearest parent with such a file announces. Links in the path must be resolved.
+    """Read which workspace a folder announces, or else its nearest parent folder that announces one.
 
-    The search ends at the root of the repository, or else at the root of the file system.
+    Links in the path must be resolved. The search ends at the root of the repository, or else at the root of the file system.
     """
     for above in (folder, *folder.parents):
         if name := _read_name(above)[0]:
