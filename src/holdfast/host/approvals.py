@@ -94,9 +94,9 @@ class Approvals:
     ) -> None:
         """Approve a server with its current configuration, and with its program as it was read.
 
-        With a `grant`, the server may run confined only, otherwise it gets the user's rights. This replaces earlier answers.
-        With `follow_edits`, later edits of the program are also approved, until a confined server can write in the project's
-        folder. `shown` is the entry as the user saw it, with secrets masked; it is kept to show what changed.
+        With a `grant`, the server may only run confined; without one, it gets the user's rights. The earlier answers that this
+        replaces are removed. With `follow_edits`, later edits of the program are also approved, until a confined server can write
+        in the project's folder. `shown` is the entry as the user saw it, with secrets masked, to show later what changed.
         """
         if program is not None and (problem := program.problem_with_bytecode):
             raise HoldfastError(codes.NOT_APPROVED, f"{entry.name!r} is not approved: {problem}.")

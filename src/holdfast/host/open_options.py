@@ -277,9 +277,9 @@ def with_stored_folders(options: OpenOptions, stored: SessionContext) -> OpenOpt
 
 
 def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own: bool = True) -> OpenOptions:
-    """The options, with what the agent's definition allows. It can only restrict.
+    """The options, restricted to what the agent's definition allows.
 
-    `is_own`: whether this agent answers the session's prompts. Otherwise only its limits apply.
+    `is_own`: whether this agent answers the session's prompts. If so, the definition also chooses the model, unless the user did.
     """
     restriction = Restriction(
         imposed_by=f"the agent {definition.name!r}", servers=definition.servers, patterns=definition.tools

@@ -112,7 +112,7 @@ class Retention:
         try:
             return await self._store.session(parse_session_id(session_id)) is not None
         except HoldfastError:
-            return True  # not readable now: keep its containers
+            return True  # the store cannot be read now: keep the session's containers
 
     async def _remove_containers(self, session_ids: Iterable[str]) -> None:
         if self._containers is not None and (problem := await self._containers.remove(session_ids)):

@@ -34,7 +34,7 @@ class ToolCache:
         mask: Mask,
         throttle: LoopThrottle,
     ) -> ScreenedTools:
-        """Decide which tools of a server the session may call. Those of a lazy server are remembered."""
+        """Decide which tools of a server the session may call, and remember them if the server is lazy."""
         screened = await plan.screen(spec, tools, mask, throttle)
         if spec.is_lazy:
             key = _key(spec, plan)

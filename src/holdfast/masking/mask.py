@@ -67,7 +67,7 @@ class Mask:
         return replace(self, session_id=session_id)
 
     def without_obtained(self) -> "Mask":
-        """A mask for the secrets of the configuration only.
+        """A mask for the secrets of this mask, without obtained secrets.
 
         It is for questions to the user: servers choose some of the obtained secrets, and must not be able to hide
         words in a question.

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 
-# Keys that have an effect only in entries from `TRUSTED_SOURCES`. A project or a client cannot grant itself anything.
+# Keys that grant something. They have an effect in entries from `TRUSTED_SOURCES`: a project or a client cannot grant itself anything.
 TRUSTED_SOURCE_KEYS = (
     "trust_level",
     "lifetime",

@@ -332,7 +332,7 @@ class _Inotify:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd = -1
-        with contextlib.suppress(AttributeError):  # not on this platform
+        with contextlib.suppress(AttributeError):  # this platform has no inotify
             self.fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.works = self.fd >= 0
 

@@ -27,7 +27,7 @@ from holdfast.sandbox.read_only_names import find_read_only_names
 _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
-_DESCRIPTORS_PER_ROOT = 7  # without its guards, and without the lock on each folder above it
+_DESCRIPTORS_PER_ROOT = 7  # not counting its guards, and the lock on each folder above it
 _ALWAYS_ALLOWED_DESCRIPTORS = 78  # enough for one root at the greatest depth that `open_root` accepts
 
 

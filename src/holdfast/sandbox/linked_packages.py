@@ -16,7 +16,7 @@ from holdfast.model.guarded_names import PACKAGE_FOLDERS
 log = logging.getLogger(__name__)
 
 _MAX_FOLDERS = 200  # how many folders are searched in one folder of packages
-_MAX_ENTRIES = 20_000  # with pnpm, thousands of packages come before the first file
+_MAX_ENTRIES = 20_000  # how many names are listed: with pnpm, thousands of packages come before the first file
 _MAX_FILES_EACH = 2  # how many files of each folder are checked: a package manager links all files of a package, or none
 _KEEP_SECONDS = 60.0
 

@@ -27,7 +27,7 @@ _MAX_FOLDER_ENTRIES = 2000  # a guarded folder with more entries counts as too m
 # For all paths that are followed at one start of a server, or at one write of the file tools.
 _MAX_STEPS = 10_000
 _STEPS_PER_LINK = 20  # so that there can be at most 500 links
-_MAX_NAMES = 16  # in one root: each is a mount, and needs a descriptor while the server runs
+_MAX_NAMES = 16  # names in one root: each is a mount, and needs a descriptor while the server runs
 _GIT_FILE_BYTES = 8192
 
 

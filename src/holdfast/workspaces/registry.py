@@ -381,7 +381,7 @@ class Registry:
         return self._locate(content, file)
 
     def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _RegistryEntry:
-        """Find the folder of a workspace. This is not cached, because a link in its path can change at any time."""
+        """Find the folder of a workspace. The folder is not cached, because a link in the path can change at any time."""
         if not content.path:
             return _RegistryEntry(content=content, folder=None)
         try:

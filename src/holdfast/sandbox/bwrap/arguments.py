@@ -1,4 +1,4 @@
-"""Build bubblewrap's arguments for one confined server. These functions access no files."""
+"""Build bubblewrap's arguments for one confined server, without accessing files."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

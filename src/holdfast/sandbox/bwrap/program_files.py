@@ -21,7 +21,7 @@ _MAX_SIBLINGS = 60  # each needs a descriptor and a mount
 _MAX_ENTRIES = 5000
 _MAX_PATH_FILES = 100  # `.pth` files and finder modules of one `site-packages`
 _FILE_BYTES = 64 * 1024
-# Folders that contain more than one program. They are never mounted for one of them.
+# Folders that may contain several programs, so they are never mounted for one of these.
 _SHARED_FOLDERS = ("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/opt", "/srv", "/mnt", "/media")
 # In the `__editable___…_finder.py` that setuptools writes: a dict from each package to its folder.
 _MAPPING = re.compile(rb"^MAPPING\b[^=\n]*=\s*(\{[^\n]*\})", re.MULTILINE)

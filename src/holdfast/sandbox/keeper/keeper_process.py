@@ -33,7 +33,7 @@ _MAX_KILL_PAUSE = 0.5
 _CGROUP_ATTEMPTS = 50
 _MAX_IDLE = 32  # supervisors without a server
 _IDLE_SECONDS = 5.0  # after this long without a start or an end of a server, idle supervisors exit
-_MAX_DESCRIPTORS = 250  # in one message; the kernel passes at most 253
+_MAX_DESCRIPTORS = 250  # descriptors in one message; the kernel passes at most 253
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _libc = ctypes.CDLL(None)
 
@@ -482,7 +482,7 @@ def _watch_peer(peer: socket.socket, poll: "select.poll") -> int:
     pid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
     try:
         fd = os.pidfd_open(pid)
-    except (OSError, AttributeError):  # not every build of Python has it
+    except (OSError, AttributeError):  # not every build of Python has `pidfd_open`
         return -1
     poll.register(fd, select.POLLIN)
     return fd
