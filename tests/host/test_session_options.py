@@ -211,7 +211,7 @@ async def test_servers_of_the_application_may_set_the_path_and_are_not_pinned(ho
 
 
 @pytest.mark.promise("RES-01")
-async def test_source_of_an_applications_server_is_the_application_and_cannot_be_given(home: Path, folder: Path):
+async def test_source_of_an_applications_server_cannot_be_chosen(home: Path, folder: Path):
     loaded = settings.load(home / "config.toml", environment(home))
     with pytest.raises(HoldfastError, match="unknown key 'source'"):
         Host(settings=loaded, servers={"one": entry(source="builtin")})

@@ -148,7 +148,8 @@ async def test_server_that_reads_its_context_from_the_environment_is_never_start
     logger = logging.getLogger("holdfast.connect.connector")
     monkeypatch.setattr(logger, "disabled", False)
     monkeypatch.setattr(logger, "level", logging.WARNING)
-    monkeypatch.setattr(logger, "handlers", [caplog.handler])  # other tests may have changed the logger's parents
+    # Other tests may have changed the logger's parents.
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
     said, waiting = await ask_plain(program)
 
     assert (said, waiting) == (["ann", "bob"], 0)

@@ -273,7 +273,8 @@ def _find_certificates(environ: Mapping[str, str]) -> dict[str, str]:
 def _fetch_error(command: PackageCommand, refused: Sequence[RefusedHost], written: str) -> HoldfastError:
     """The error for a failed installation. It names the hosts that were refused, or has the last output."""
     names = " ".join(command.packages)
-    if reasons := [host.reason for host in refused if host.reason]:  # granting another registry would not help
+    # If a granted host is refused, granting another one would not help.
+    if reasons := [host.reason for host in refused if host.reason]:
         return HoldfastError(
             codes.SPAWN_FAILED,
             f"{names} was not fetched: {command.runner} runs confined, and a registry that was granted is refused. {reasons[0]}",

@@ -16,8 +16,10 @@ from holdfast.model.guarded_names import PACKAGE_FOLDERS
 log = logging.getLogger(__name__)
 
 _MAX_FOLDERS = 200  # how many folders are searched in one folder of packages
-_MAX_ENTRIES = 20_000  # how many names are listed: with pnpm, thousands of packages come before the first file
-_MAX_FILES_EACH = 2  # how many files of each folder are checked: a package manager links all files of a package, or none
+# How many names are listed: with pnpm, thousands of packages come before the first file.
+_MAX_ENTRIES = 20_000
+# How many files of each folder are checked: a package manager links all files of a package, or none.
+_MAX_FILES_EACH = 2
 _KEEP_SECONDS = 60.0
 
 
