@@ -69,7 +69,7 @@ class AgentDefinitions:
             known = f" The agents here are: {', '.join(usable)}." if usable else ""
             raise HoldfastError(
                 codes.UNKNOWN_AGENT,
-                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md.{known}",
+                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md exists.{known}",
             )
         if not agent_file.is_approved:
             raise HoldfastError(

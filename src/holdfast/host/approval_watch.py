@@ -56,7 +56,7 @@ class ApprovalWatch:
             try:
                 await self.check()
             except HoldfastError as error:  # the store may be busy for a while
-                log.warning("could not read the approvals", extra={"reason": error.message})
+                log.warning("could not check the approvals", extra={"reason": error.message})
 
     async def check(self) -> None:
         """End the servers that the approvals and revocations since the last check affect."""

@@ -49,7 +49,8 @@ class Delegator:
         if depth >= self._max_depth:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
-                f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this agent is at that depth.",
+                f"The setting agents.max_depth allows {self._max_depth} levels of agents below the user's own, and this agent is"
+                " on the last one.",
                 hint=TOO_DEEP_HINT,
             )
         task = SubAgentTask(
