@@ -105,8 +105,7 @@ def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
 def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
     """The roots that a confined server gets.
 
-    A project's server that was approved as confined gets its project's folder. The approval named no other folder, so it does
-    not include those that an editor adds to the session.
+    A project's server that was approved as confined gets only the roots in its project, because the approval named no other folder.
     """
     if server.source is not Source.PROJECT or not server.always_confined:
         return policy.roots

@@ -55,10 +55,7 @@ def _folder_version(path: str) -> tuple[int, int, int] | None:
 
 @lru_cache(maxsize=256)
 def _has_hard_link(folder: str, _version: tuple[int, int, int], _minute: int) -> bool:
-    """Whether one of the first files has another name. Subfolders are searched before the folders next to them.
-
-    The result is cached: `_version` and `_minute` are part of the key.
-    """
+    """Whether one of the first files has a second hard link. `_version` and `_minute` are only parts of the cache's key."""
     pending, folders, entries = [folder], 0, 0
     while pending and folders < _MAX_FOLDERS and entries < _MAX_ENTRIES:
         folders += 1

@@ -143,9 +143,9 @@ def _find_repositories(git: str, budget: StepBudget) -> Iterator[FollowedPath]:
 
 
 def _read_paths(file: str, prefix: str = "") -> Iterable[str]:
-    """The path that a `.git` or `commondir` file contains, with the spaces around it and, if there are any, also without them.
+    """The path in a `.git` or `commondir` file, with and without the spaces around it; empty if the file contains no path.
 
-    Git's implementations differ in whether they remove the spaces. Empty if the file contains no path.
+    Git's implementations differ in whether they remove the spaces.
     """
     try:
         text = os.fsdecode(read_untrusted_file(file, limit=_GIT_FILE_BYTES))

@@ -447,9 +447,9 @@ class Registry:
             write_bindings(self._folder, change(read_bindings(self._folder)))
 
     def _create_unique(self, new: Workspace) -> Workspace:
-        """Create the file, with another slug if this slug belongs or belonged to another folder. The caller must hold the lock.
+        """Create the file of a workspace. The caller must hold the lock.
 
-        A folder that was registered before keeps its earlier slug.
+        A folder that was registered before gets its earlier slug. Any other gets a slug that belongs and belonged to no other folder.
         """
         bindings = read_bindings(self._folder)
         registered = {_slug(entry).lower() for entry in self._scan()}

@@ -248,10 +248,9 @@ def _open_paths(
     after_exit: ExitStack,
     executed: Iterable[str],
 ) -> tuple[tuple[int, int], GuardPlan]:
-    """Open all paths, lock the roots, and create placeholders in them.
+    """Open all paths, and guard the roots. Return the uid and gid for the container, and the guards.
 
-    Raise if a path contains a symbolic link, or overlaps with Holdfast's own folders. Return the uid and gid for the container,
-    and the guards in its roots.
+    Raise if a path contains a symbolic link, or overlaps with Holdfast's own folders.
     """
     protected = ProtectedFolders((*confinement.protected, str(locks_folder())), resources)
     roots = [open_root(root, PathOpener(resources)) for root in outermost(confinement.roots)]

@@ -297,10 +297,8 @@ class _Supervisor:
         self.kill_pause = _SURVIVOR_PAUSE if self.has_survivors else min(2 * self.kill_pause, _MAX_KILL_PAUSE)
 
     def _signal_group(self, number: int) -> bool:
-        """Send a signal to the server's group, once. Return whether it was sent.
-
-        After the server was reaped, no signal is sent: another process could have its number by then.
-        """
+        """Send a signal to the server's group, once. Return whether it was sent."""
+        # Not after the server was reaped: another process group could have its number by then.
         if self.group_signal == number or self.is_reaped:
             return False
         self.group_signal = number
