@@ -160,7 +160,11 @@ async def open_toolbox(
 ) -> "AsyncIterator[Service]":
     """Open a toolbox for one session: its tools get the session's context, and its lifespan runs as long as the connection."""
     async with AsyncExitStack() as stack:
-        what = f"The function {_name_of(toolbox)}, which makes its toolbox,"
+        what = (
+            f"`{_name_of(toolbox)}.open_service`"
+            if isinstance(toolbox, ServiceSource)
+            else f"The function {_name_of(toolbox)}, which makes its toolbox,"
+        )
         try:
             opened = _make_service(toolbox, context)
             what = "Its lifespan"

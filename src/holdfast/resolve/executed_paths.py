@@ -81,7 +81,7 @@ def found_in_path(search_path: str) -> Iterator[str]:
 def _programs_in(folder: str, _minute: int) -> tuple[str, ...]:
     """Where the links in a folder of the `PATH` lead, and the interpreters of its scripts, except those in system folders.
 
-    Cached for a minute: `_minute` is part of the key. Each folder has a budget of its own, so that it cannot use up that of the others.
+    Cached for a minute: `_minute` is part of the key. Each folder has a budget of its own, so that one folder cannot use up that of another.
     """
     paths: dict[str, None] = {}
     budget = StepBudget(_MAX_STEPS_IN_FOLDER)
