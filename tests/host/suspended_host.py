@@ -22,7 +22,7 @@ LEASE_SECONDS = 0.5
 
 
 async def main(home: Path, folder: Path) -> None:
-    # To the other process, this one is on another machine: it cannot check whether this one is alive.
+    # The lease names another machine, so that the other process cannot check whether this process is alive.
     owner = replace(this_process(), machine="elsewhere")
     loaded = settings.load(home / "config.toml", {**os.environ, "HOLDFAST_DATA_DIR": str(home / "data")})
     server: JsonObject = {

@@ -1,4 +1,4 @@
-"""What messages advise to a program that embeds Holdfast: each works in Python, not only at a terminal."""
+"""What messages advise an application that embeds Holdfast: each advice works in Python, not only at a terminal."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ async def test_a_server_of_the_application_that_needs_a_login_is_given_headers()
     assert "holdfast servers login" not in said
 
 
-async def test_a_program_that_sends_our_messages_back_is_no_mcp_server():
+async def test_a_command_that_sends_holdfasts_messages_back_is_no_mcp_server():
     said = await refusals_of({"command": "cat"})
 
     assert "it is not an MCP server" in said
@@ -95,7 +95,7 @@ async def test_a_call_that_needs_permission_names_the_options_of_a_session(tmp_p
     assert 'permission="auto"' not in reopened.message, "a reopened session cannot get a higher mode"
 
 
-async def test_a_gateway_in_a_program_names_what_the_program_can_give(tmp_path: Path):
+async def test_a_gateway_in_an_application_names_what_the_application_can_give(tmp_path: Path):
     async with host_of(FakeServer({"write": "done"})) as host, aiohttp.ClientSession() as http:
         gateway = app(host, options=GatewayOptions(cwd=tmp_path))
         sock = bind("127.0.0.1", 0)
@@ -272,7 +272,7 @@ async def test_an_unknown_tool_of_a_known_server_gets_the_tools_of_that_server(n
     assert message.removeprefix(f"There is no tool '{name}'.").strip() == (known if "files" in name else "")
 
 
-async def test_a_session_that_another_host_of_the_program_has_open_is_not_attributed_to_a_process():
+async def test_a_session_that_another_host_of_the_application_has_open_is_not_attributed_to_a_process():
     async with (
         open_store("memory:") as store,
         Host(store=store) as one,
@@ -296,7 +296,7 @@ async def test_a_folder_with_a_tilde_and_a_hint_are_explained():
     assert any("isolate=True" in note for note in raised.value.__notes__)
 
 
-async def test_the_log_of_a_program_has_the_reason_in_its_text(caplog: pytest.LogCaptureFixture):
+async def test_the_log_of_an_application_has_the_reason_in_its_text(caplog: pytest.LogCaptureFixture):
     noisy = "print('hello\\n' * 7, flush=True); raise SystemExit(3)"
     with caplog.at_level(logging.WARNING):
         reason = await refusals_of({"command": sys.executable, "args": ["-c", noisy]})

@@ -1,4 +1,4 @@
-"""Servers that a program passes: one shape, toolboxes in process, lazy ones, and what the program gets back."""
+"""Servers that an application passes: their forms, toolboxes, lazy servers, and what the application gets back."""
 
 import asyncio
 import logging
@@ -167,7 +167,7 @@ async def test_an_entry_whose_name_is_taken_is_logged_once_with_its_file(
 
 
 def running(host: Host) -> list[str]:
-    """The servers of the program that are connected."""
+    """The servers of the application that are connected."""
     return [spec.name for spec in host.links.specs() if spec.source is Source.APP]
 
 
@@ -202,7 +202,7 @@ async def test_a_lazy_server_whose_tools_change_before_they_are_needed_does_not_
 
 
 @pytest.mark.promise("API-02", "API-03")
-async def test_servers_of_a_program_are_pinned_only_if_asked_and_for_each_user(tmp_path: Path):
+async def test_servers_of_an_application_are_pinned_only_if_asked_and_for_each_user(tmp_path: Path):
     store = MemoryStore()
     changed = make_box()
     changed.remove(tool="picture")
@@ -290,7 +290,7 @@ async def test_results_say_what_went_wrong_and_carry_images(tmp_path: Path):
 
 @pytest.mark.promise("API-07")
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_program_answers_a_sessions_questions_with_functions(tmp_path: Path, is_async: bool):
+async def test_an_application_answers_a_sessions_questions_with_functions(tmp_path: Path, is_async: bool):
     asked: list[str] = []
     seen: list[str] = []
 
@@ -329,7 +329,7 @@ async def test_a_function_that_raises_leaves_the_question_without_an_answer(
     tmp_path: Path, era: str, caplog: pytest.LogCaptureFixture
 ):
     def fail(question: Any) -> Any:
-        raise LookupError("a secret of the program")
+        raise LookupError("a secret of the application")
 
     server = counter_entry(f"--{era}")
     async with make_host(tmp_path, {"c": server}) as host:
@@ -342,8 +342,8 @@ async def test_a_function_that_raises_leaves_the_question_without_an_answer(
     assert (refused.code, after.ok, {result.ok for result in results}) == ("NOT_PERMITTED", True, {False})
     texts = [refused.text, *(result.text for result in results)]
     assert {"raised LookupError" in text for text in texts} == {True}
-    assert not any("a secret of the program" in text for text in texts)
-    assert caplog.text.count("a secret of the program") >= len(texts)
+    assert not any("a secret of the application" in text for text in texts)
+    assert caplog.text.count("a secret of the application") >= len(texts)
 
 
 @dataclass
@@ -449,7 +449,7 @@ async def test_a_host_that_is_not_open_says_so(tmp_path: Path):
 def test_trio_is_told_in_one_sentence(tmp_path: Path):
     entering = make_host(tmp_path, {}).__aenter__()
     with pytest.raises(HoldfastError, match="does not support trio"):
-        entering.send(None)  # the first step of a coroutine, without a loop of asyncio
+        entering.send(None)  # the first step of a coroutine, without an asyncio event loop
 
 
 async def test_a_wrong_number_of_seconds_is_an_error_at_once(tmp_path: Path):

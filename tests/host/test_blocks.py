@@ -256,7 +256,7 @@ def test_a_forked_process_is_told_that_it_cannot_use_the_host_and_closes_nothing
     assert done.stdout.splitlines() == [*by_sync, *by_async], done.stderr
 
 
-def test_a_sync_session_that_the_program_forgot_is_closed_with_the_host(monkeypatch: pytest.MonkeyPatch):
+def test_a_sync_session_that_the_application_forgot_is_closed_with_the_host(monkeypatch: pytest.MonkeyPatch):
     unraisable, happened = list[Any](), list[str]()
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
 

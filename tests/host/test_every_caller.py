@@ -1,4 +1,4 @@
-"""One set of rules in the settings decides about every call: of a program, a model, its sub-agent, an adapter, an MCP client."""
+"""One set of rules in the settings decides about every call: of an application, a model, its sub-agent, an adapter, an MCP client."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 IS_LONG = bool(os.environ.get("HOLDFAST_LONG_TESTS"))
 SESSIONS, MESSAGES, HOSTS, ROUNDS = (5, 200, 3, 3) if IS_LONG else (3, 20, 2, 1)
-"""In each host. All hosts of a round run at once; with that of the test, they have 20 sessions in the long version."""
+"""The numbers of sessions and messages are per host. All hosts of a round run at once, beside the host of the test."""
 
 
 @pytest.mark.slow

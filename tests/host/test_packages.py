@@ -201,7 +201,7 @@ async def test_package_that_was_fetched_before_packages_were_compiled_is_compile
     control = await start()
     (record,) = (tmp_path / "packages").glob("*.json")
     content = json.loads(record.read_text())
-    del content["is_compiled"]  # as earlier versions wrote it
+    del content["is_compiled"]  # as in the records of earlier versions
     record.write_text(json.dumps(content))
 
     assert (control, await start()) == ([], [compiled])

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("SES-04")]
 
 DOORS: tuple[str, ...] = ("python", "acp", "chat", "cli", "gateway")
 EXPECTED: dict[str, dict[str, Mode]] = {
-    # Only a program gets the mode `auto` that a program opened the session with.
+    # Only an application gets the mode `auto` that an application opened the session with.
     "auto": {"python": Mode.AUTO, **dict.fromkeys(DOORS[1:], Mode.ASK)},
     "ask": dict.fromkeys(DOORS, Mode.ASK),
     "read-only": dict.fromkeys(DOORS, Mode.READ_ONLY),
@@ -109,7 +109,7 @@ async def test_a_mode_and_a_trust_in_text_are_those_that_they_name(tmp_path: Pat
         OpenOptions(mode="all")  # pyright: ignore[reportArgumentType]
 
 
-async def test_servers_of_the_program_are_given_again_by_name_or_as_options(tmp_path: Path):
+async def test_servers_of_the_application_are_given_again_by_name_or_as_options(tmp_path: Path):
     servers = {"counter": counter}
     seen: list[StoredEvent] = []
     async with host_of() as host:
@@ -151,7 +151,7 @@ async def test_the_state_of_an_auto_session_is_reported_as_lost_without_options(
 
 @pytest.mark.promise("SES-09")
 async def test_the_state_of_a_toolbox_is_reported_as_lost_if_it_is(tmp_path: Path):
-    """A function makes a new box for each session. A box of the program is lost only with the program."""
+    """A function makes a toolbox for each session. A toolbox object keeps its state as long as the application."""
     shared, kept = counter(), Toolbox("kept", lifespan=no_state)
     kept.tool(name="add")(add_nothing)
     servers: dict[str, Any] = {"made": counter, "shared": shared, "kept": kept}
@@ -159,16 +159,16 @@ async def test_the_state_of_a_toolbox_is_reported_as_lost_if_it_is(tmp_path: Pat
         async with host.session(cwd=tmp_path) as session:
             before = await call_all(session, servers)
         async with await host.reopen(session.context.session_id) as again:
-            same_program = await call_all(again, servers)
+            same_application = await call_all(again, servers)
         async with (
             Host(settings=host.settings, store=host.store, servers=servers) as later,
             await later.reopen(session.context.session_id) as again,
         ):
-            next_program = await call_all(again, servers)
+            next_application = await call_all(again, servers)
 
     assert before == {"made": False, "shared": False, "kept": False}
-    assert same_program == {"made": True, "shared": False, "kept": True}
-    assert next_program == {"made": True, "shared": True, "kept": True}
+    assert same_application == {"made": True, "shared": False, "kept": True}
+    assert next_application == {"made": True, "shared": True, "kept": True}
 
 
 async def call_all(session: Session, servers: Iterable[str]) -> dict[str, bool]:

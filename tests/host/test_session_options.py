@@ -187,7 +187,7 @@ async def test_workspace_can_be_named(host: Host, folder: Path, tmp_path: Path):
 
 @pytest.mark.usefixtures("bwrap")
 @pytest.mark.parametrize("trust", [Trust.SANDBOXED, "sandboxed"])
-async def test_trust_confines_the_programs_servers(host: Host, folder: Path, trust: Any):
+async def test_trust_confines_the_applications_servers(host: Host, folder: Path, trust: Any):
     for_direct, for_both = entry(), entry(trust_level="sandboxed", readable=[str(ROOT)])
     servers: ServerConfigs = {"direct": for_direct, "both": for_both}
     async with host.session(cwd=folder, trust=trust, servers=servers, only_these=True) as session:
@@ -201,7 +201,7 @@ async def test_trust_confines_the_programs_servers(host: Host, folder: Path, tru
 
 
 @pytest.mark.promise("API-02")
-async def test_servers_of_the_program_may_set_the_path_and_are_not_pinned(host: Host, folder: Path):
+async def test_servers_of_the_application_may_set_the_path_and_are_not_pinned(host: Host, folder: Path):
     server = entry(env={"PATH": SECOND_PATH})
     async with host.session(cwd=folder, servers={"own": server}) as session:
         seen, without_hints = await describe(session), session.offered_without_hints
@@ -211,7 +211,7 @@ async def test_servers_of_the_program_may_set_the_path_and_are_not_pinned(host: 
 
 
 @pytest.mark.promise("RES-01")
-async def test_source_of_a_programs_server_is_the_program_and_cannot_be_given(home: Path, folder: Path):
+async def test_source_of_an_applications_server_cannot_be_chosen(home: Path, folder: Path):
     loaded = settings.load(home / "config.toml", environment(home))
     with pytest.raises(HoldfastError, match="unknown key 'source'"):
         Host(settings=loaded, servers={"one": entry(source="builtin")})
@@ -231,7 +231,7 @@ async def test_control_the_client_of_a_sandboxed_session_cannot_set_the_path(hos
 
 
 @pytest.mark.promise("API-02")
-async def test_servers_of_the_program_may_be_on_loopback(host: Host, folder: Path):
+async def test_servers_of_the_application_may_be_on_loopback(host: Host, folder: Path):
     async with serve(sdk_server().streamable_http_app()) as url:
         async with host.session(cwd=folder, servers={"web": http_entry(url)}) as session:
             by_app = session.available
@@ -398,7 +398,7 @@ async def test_short_runs_leave_memory_and_descriptors_flat(host: Host, folder: 
         descriptors = len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))
         return sessions, descriptors, len(objects)
 
-    before = (await run_often(0))[0]  # another test of this process may have left some
+    before = (await run_often(0))[0]  # another test of this process may have left sessions
     first = await run_often(100)
     last = await run_often(200)
 

@@ -203,7 +203,7 @@ async def test_isolated_sub_agents_are_counted_before_their_sessions_are_opened(
         async def delegate() -> None:
             result = await turn.call("agents.delegate", {"task": "Work.", "isolated": True})
             ended.append(result.ok)
-            if len(ended) == 4:  # those that are too many end first
+            if len(ended) == 4:  # the delegations beyond the limit end first
                 go_on.set()
 
         await asyncio.gather(*(delegate() for _ in range(8)))

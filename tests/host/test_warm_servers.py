@@ -148,14 +148,15 @@ async def test_server_that_reads_its_context_from_the_environment_is_never_start
     logger = logging.getLogger("holdfast.connect.connector")
     monkeypatch.setattr(logger, "disabled", False)
     monkeypatch.setattr(logger, "level", logging.WARNING)
-    monkeypatch.setattr(logger, "handlers", [caplog.handler])  # other tests may have changed its parents
+    # Other tests may have changed the logger's parents.
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
     said, waiting = await ask_plain(program)
 
     assert (said, waiting) == (["ann", "bob"], 0)
     assert "who cannot be started in advance: it does not read the session context" in caplog.messages
 
 
-async def test_control_without_that_check_a_session_gets_a_server_that_does_not_know_it(
+async def test_control_without_the_check_a_session_gets_a_server_without_its_context(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(connector, "reads_context", bool)

@@ -1,4 +1,4 @@
-"""Values of a wrong type that a program gives to a session: each is an error that says what to give."""
+"""Values of a wrong type that an application gives to a session: each is an error that says what to give."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ async def test_a_wrong_answer_to_a_permission_question_is_a_refused_call(answer:
     assert "`ask` must return True, False or one of" in result.message
 
 
-async def test_an_error_of_the_program_in_a_permission_question_is_a_refused_call():
+async def test_an_error_of_the_application_in_a_permission_question_is_a_refused_call():
     def ask(question: object) -> bool:
         raise HoldfastError(codes.BAD_ARGUMENT, "not today")
 

@@ -30,7 +30,7 @@ GENERATED = "q7Rk2Zp9Xw4Lm8Tb1Vn6"
         (("s", f"--own={GENERATED}"), ("s", "--own=[masked]")),
         (("s", "--api-key", "pre-${X}"), ("s", "--api-key", MASKED)),
         (("s", "--password", "12345678"), ("s", "--password", MASKED)),
-        # What stays.
+        # These stay readable.
         (("s", "--token", "${TOKEN}", "${X}"), ("s", "--token", "${TOKEN}", "${X}")),
         (("s", "--header", "Authorization: Bearer ${T}"), ("s", "--header", "Authorization: Bearer ${T}")),
         (("docker", "run", "-p", "80:80", "-e", "A=b"), ("docker", "run", "-p", "80:80", "-e", "A=b")),

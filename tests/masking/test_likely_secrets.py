@@ -16,7 +16,7 @@ from holdfast.masking.likely_secrets import mask_likely_secrets
         ("Cookie: a=b; c=d", "Cookie: [masked]"),
         ('{"pin_token": 1234, "n": 1}', '{"pin_token": "[masked]", "n": 1}'),
         ("psql postgres://bob:hunter2@db/x", "psql postgres://bob:[masked]@db/x"),
-        # What stays.
+        # These stay readable.
         ("--token is required", "--token is required"),
         ("PASSWORD=${PW} https://h/?x=${V}", "PASSWORD=${PW} https://h/?x=${V}"),
         ("Set it, or give a default: ${API_KEY:-…}.", "Set it, or give a default: ${API_KEY:-…}."),

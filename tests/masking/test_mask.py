@@ -146,7 +146,7 @@ def test_secret_names(name: str) -> None:
         "secretary",
     ],
 )
-def test_other_names(name: str) -> None:
+def test_names_that_are_not_secret(name: str) -> None:
     assert not is_secret_name(name)
 
 

@@ -44,7 +44,7 @@ def test_secret_arguments_of_a_typed_call_are_masked(text: str, masked: str):
         '/call x {\n "a": 1\n}\nmy password is said here',
     ],
 )
-def test_other_text_is_unchanged(text: str):
+def test_text_without_secret_arguments_is_unchanged(text: str):
     assert mask_prompt(text, NO_SECRETS) == text
 
 

@@ -19,7 +19,7 @@ GENERATED = "q7Rk2Zp9Xw4Lm8Tb1Vn6"
         ("https://x/#access_token=abc", "https://x/#access_token=[masked]"),
         ("https://x/hooks/T000/B000/xxxx", "https://x/hooks/[masked]/[masked]/[masked]"),
         (f"https://x/mcp/{GENERATED}/sse", "https://x/mcp/[masked]/sse"),
-        # What stays.
+        # These stay readable.
         ("ssh://git@github.com/a/b", "ssh://git@github.com/a/b"),
         ("http://host:80/@scope/pkg@1.0", "http://host:80/@scope/pkg@1.0"),
         ("http://[::1]:8080/x", "http://[::1]:8080/x"),

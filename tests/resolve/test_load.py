@@ -153,11 +153,11 @@ def test_digest_depends_on_content_name_and_origin_but_not_on_key_order():
     assert len({same, *others}) == 6
 
 
-def test_folder_that_holds_the_place_of_a_missing_file_is_no_file(tmp_path: Path):
+def test_placeholder_counts_as_a_missing_file(tmp_path: Path):
     (tmp_path / ".mcp.json").mkdir()
     (tmp_path / ".mcp.json").chmod(0o755)
     other_folder = read_config_file(Source.PROJECT, tmp_path / ".mcp.json")
-    (tmp_path / ".mcp.json").chmod(0o1755)  # as the sandbox makes them
+    (tmp_path / ".mcp.json").chmod(0o1755)  # the mode of a placeholder
 
     assert other_folder is not None
     assert other_folder.problem.startswith("It is not read")

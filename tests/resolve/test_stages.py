@@ -80,7 +80,7 @@ def test_common_entry_formats_are_accepted():
     ]
 
 
-def test_holdfast_keys_take_effect_in_host_and_user_config():
+def test_keys_that_grant_something_take_effect_in_the_users_own_list():
     resolution = validate_entry(
         {
             "command": "x",
@@ -640,7 +640,7 @@ def test_inject_does_not_change_its_input():
 @pytest.mark.parametrize(
     ("source", "kept"), [(Source.USER, True), (Source.PROJECT, False), (Source.CLIENT, False)]
 )
-def test_only_host_and_user_entries_may_configure_holdfast(source: Source, kept: bool):
+def test_projects_and_clients_may_not_set_holdfasts_variables(source: Source, kept: bool):
     claim = server(source=source, transport=Stdio(command="x", env={"HOLDFAST_DATA_DIR": "/elsewhere"}))
 
     (injected,) = inject(Resolution(servers=(claim,)), CONTEXT).servers
@@ -790,7 +790,7 @@ def test_confined_server_cannot_change_a_root_with_approved_programs_unless_the_
 
 
 @pytest.mark.promise("BOX-01")
-def test_writable_names_are_granted_by_host_and_user_only():
+def test_writable_names_are_granted_by_operator_and_user_only():
     entry = {"command": "x", "writable": [".git"]}
     own, project = validate_entry(entry), validate_entry(entry, source=Source.PROJECT)
 

@@ -36,7 +36,7 @@ SERVER = NODE_BIN / "mcp-server-filesystem"
 ME = OwnInfo(implementation=Implementation("holdfast-tests", "1"))
 CONTEXT = {"HOLDFAST_SESSION_ID": "sess_0123456789abcdef", "HOLDFAST_WORKSPACE_ID": "kelp", "HOLDFAST_TRUST_LEVEL": "sandboxed"}  # fmt: skip
 
-# A clone below /home: the sandbox has the way to its interpreter, and nothing else there.
+# If this clone is below /home, the sandbox shows the folders on the way to its interpreter, and nothing else in /home.
 HOMES = [PROJECT.parts[2]] if PROJECT.parts[1] == "home" else []
 
 
@@ -133,7 +133,7 @@ async def test_third_party_file_server_works_inside_its_root_only(keeper: Keeper
     assert (home.is_error, text(home)) == (False, f"[DIR] {HOMES[0]}") if HOMES else home.is_error
 
 
-async def test_same_server_unconfined_reads_the_secret(keeper: Keeper, root: Path) -> None:
+async def test_control_unconfined_file_server_reads_the_secret(keeper: Keeper, root: Path) -> None:
     spec = ProcessSpec(argv=(str(SERVER), "/"), env={"PATH": f"{NODE_BIN}:/usr/bin:/bin"}, cwd=str(root))
     async with connect(keeper, spec) as client:
         outside = await client.call_tool("read_text_file", {"path": str(root.parent / "secret")})
@@ -147,7 +147,7 @@ async def test_escape_probes_are_stopped_inside_and_succeed_outside(keeper: Keep
 
     assert [result for result in inside if not result.stopped] == []
     stopped_outside = {result.probe for result in outside if result.stopped}
-    # The keeper ends daemons of unconfined servers, too; the others need root, or a kernel feature.
+    # The keeper ends the daemons of unconfined servers, too. The other attempts need root, or a kernel feature.
     may_fail = {"survive", "reach_hypervisor", "use_io_uring"}
     needs_root = {"mount_filesystem", "write_to_system"} if os.geteuid() else set[str]()
     assert stopped_outside <= may_fail | needs_root
@@ -224,7 +224,7 @@ async def test_server_does_not_get_the_group_of_its_folder(keeper: Keeper, anns_
 @pytest.mark.skipif(os.geteuid() != 0, reason="a plain user's servers run as this user")
 @pytest.mark.parametrize("confine", [True, False], ids=["attack", "control"])
 async def test_root_host_runs_a_server_without_roots_as_nobody(keeper: Keeper, *, confine: bool) -> None:
-    # Seen from outside: inside the sandbox, a server that runs as root is shown as nobody, too.
+    # The user is read outside of the sandbox: inside, a server that runs as root also sees itself as nobody.
     spec = ProcessSpec(
         argv=("/bin/sh", "-c", "echo started; read line"),
         env=PATH,

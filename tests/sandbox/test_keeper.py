@@ -308,7 +308,7 @@ async def main():
         child.stdout.read(1)
         if sys.argv[5] == 'forked' and os.fork() == 0:
             os.close(1)
-            signal.pause()  # holds a copy of every socket of the host
+            signal.pause()  # this process holds a copy of every socket of the host
         print(keeper.pid, child.pid, flush=True)
         await asyncio.sleep(1000)
 
@@ -482,7 +482,7 @@ async def test_start_without_free_descriptors_fails_and_the_next_works(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir())
     fillers = [os.open(os.devnull, os.O_RDONLY)]
-    while fillers[-1] < highest:  # until no lower number is free
+    while fillers[-1] < highest:  # until no lower descriptor is free
         fillers.append(os.open(os.devnull, os.O_RDONLY))
     resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 4, hard))
     try:

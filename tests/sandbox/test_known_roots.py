@@ -40,7 +40,7 @@ def test_moved_root_stays_known_and_a_deleted_one_is_forgotten(tmp_path: Path):
 
 def test_new_folder_never_counts_as_a_deleted_root(tmp_path: Path):
     known, root = KnownRoots(), tmp_path / "root"
-    for _ in range(50):  # most file systems give a new folder the number of the last one that was deleted
+    for _ in range(50):  # most file systems give a new folder the inode of the last deleted one
         root.mkdir()
         _add(known, root)
         root.rmdir()

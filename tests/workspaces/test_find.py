@@ -29,7 +29,7 @@ def test_workspace_is_found_by_slug_name_and_any_path_inside(
 
 
 @pytest.mark.promise("WSP-06")
-def test_other_addresses_find_nothing(registry: Registry, project: Path, tmp_path: Path) -> None:
+def test_unknown_addresses_find_nothing(registry: Registry, project: Path, tmp_path: Path) -> None:
     registry.add(project)
     (tmp_path / "My Projects").mkdir()
     (project / "out").symlink_to(tmp_path / "My Projects")

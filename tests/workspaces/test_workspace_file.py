@@ -214,7 +214,7 @@ def test_context_and_loader_variables_cannot_be_overridden(variable: str, why: s
 
 
 @pytest.mark.promise("RES-13")
-def test_other_variables_can_be_overridden() -> None:
+def test_harmless_variables_can_be_overridden() -> None:
     document = "path = '/blog'\n[env.git]\nGITHUB_TOKEN = 'x'\nNODE_ENV = 'test'"
 
     assert parse_workspace("blog", document).env == {"git": {"GITHUB_TOKEN": "x", "NODE_ENV": "test"}}

@@ -69,7 +69,7 @@ class AgentDefinitions:
             known = f" The agents here are: {', '.join(usable)}." if usable else ""
             raise HoldfastError(
                 codes.UNKNOWN_AGENT,
-                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md.{known}",
+                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md exists.{known}",
             )
         if not agent_file.is_approved:
             raise HoldfastError(
@@ -162,8 +162,7 @@ def _project_path(folder: str, name: str) -> Path:
 def _read(name: str, folder: str, inner: str) -> AgentFile | None:
     """Read and parse a file; None if there is none. Blocks. `inner` is the folder in the project; empty for the user's own file.
 
-    A project's file must not be a link. Invisible characters are removed from it: the user must see, and approve, exactly the text
-    that the model gets.
+    Invisible characters are removed from a project's file, so that the user approves exactly the text that the model gets.
     """
     path, is_project = Path(folder, inner, f"{name}.md"), bool(inner)
     agent_file = AgentFile(name=name, origin=str(path), is_project=is_project)

@@ -1,9 +1,7 @@
 """End running servers that a new approval or revocation affects.
 
-These are servers whose approval was revoked, and confined servers whose roots overlap with the folder of a program that was
-just approved, unless their entry has `writable: ["."]`.
-
-A server that is ended is started again by the next call, if it is still approved, and then cannot change the approved program.
+Servers whose approval was revoked are ended. Confined servers whose roots overlap with the folder of a newly approved program
+are also ended, unless their entry has `writable: ["."]`: the next call starts them again, and then they cannot change that program.
 """
 
 import asyncio
@@ -27,7 +25,8 @@ from holdfast.store.types import Approval
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 5.0  # between two checks of the approvals that other processes stored
+_CHECK_SECONDS = 5.0
+"""How often the approvals that other processes stored are checked."""
 
 
 class ApprovalWatch:
@@ -51,13 +50,13 @@ class ApprovalWatch:
         return self
 
     async def run(self) -> None:
-        """Check every few seconds, because other processes also store approvals."""
+        """Check until cancelled."""
         while True:
-            await asyncio.sleep(_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             try:
                 await self.check()
             except HoldfastError as error:  # the store may be busy for a while
-                log.warning("could not read the approvals", extra={"reason": error.message})
+                log.warning("could not check the approvals", extra={"reason": error.message})
 
     async def check(self) -> None:
         """End the servers that the approvals and revocations since the last check affect."""

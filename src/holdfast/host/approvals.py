@@ -57,8 +57,10 @@ from holdfast.wire.mcp.tools import Tool
 
 T = TypeVar("T")
 _THREADS = WorkerThreads("definitions", threads=2)
-_MAX_ROWS = 100  # in one transaction; other sessions write between two transactions
-_READ_SECONDS = 20.0  # enough for a program of the largest size on a slow disk
+_MAX_ROWS = 100
+"""The maximum number of rows in one transaction. Between two transactions, other sessions can write."""
+_READ_SECONDS = 20.0
+"""How long reading a program may take: enough for the largest program on a slow disk."""
 _REVIEW = "To review it, run: holdfast servers approve"
 _NO_LONGER_APPROVED = (
     "Since this session was opened, the approval of this server was revoked, or replaced by one with other rights. To use the "
@@ -92,9 +94,9 @@ class Approvals:
     ) -> None:
         """Approve a server with its current configuration, and with its program as it was read.
 
-        With a `grant`, the server may run confined only, otherwise it gets the user's rights. This replaces earlier answers.
-        With `follow_edits`, later edits of the program are also approved, until a confined server can write in the project's
-        folder. `shown` is the entry as the user saw it, with secrets masked; it is kept to show what changed.
+        With a `grant`, the server may only run confined; without one, it gets the user's rights. The earlier answers that this
+        replaces are removed. With `follow_edits`, later edits of the program are also approved, until a confined server can write
+        in the project's folder. `shown` is the entry as the user saw it, with secrets masked, to show later what changed.
         """
         if program is not None and (problem := program.problem_with_bytecode):
             raise HoldfastError(codes.NOT_APPROVED, f"{entry.name!r} is not approved: {problem}.")
@@ -199,7 +201,7 @@ class Approvals:
     async def check_program(
         self, spec: ServerSpec, folder: str, hashes: FileHashes | None = None
     ) -> Program | None:
-        """Return the program of a project's server; raise NOT_APPROVED if server or program are not as they were approved.
+        """Return the program of a project's server; raise NOT_APPROVED if the server or its program is not as it was approved.
 
         Return None for other servers, and for a project's remote servers, which have no program. `hashes` shares the hashes of
         files between several checks.
@@ -223,7 +225,7 @@ class Approvals:
         program = await read_files(hashes=hashes, approved=approved.all_hashes)
         why = _why_not_approved(program, approved)
         if why and is_followed and not program.problem and spec.confinement is None and not spec.grant:
-            # Read it again, now with the parts that are not approved.
+            # Read the whole program: with `approved`, reading stops at the first part that is not approved.
             program = await read_files(hashes=hashes)
             why = _why_uncheckable(program) or await run_with_file_timeout(
                 why_edits_need_approval, program, folder, approved.all_hashes, path=folder
@@ -332,9 +334,10 @@ class Approvals:
 
         - A built-in server, and one of the application unless it has `"pin_tools": true`: all, with annotations.
         - Any other server with `"pin_tools": false`: all, without annotations.
-        - Other servers: the tools whose definition is as at first use or at its last approval; with annotations if the server
-          is the operator's, the user's or the application's, or if a person approved the definition. With the setting `servers.pin_tools = "project"`, changed tools of the operator's and the user's
-          servers are offered too, without annotations.
+        - Other servers: the tools whose definition is as at first use or as a person approved it; with annotations if the
+          server is the operator's, the user's or the application's, or if a person approved the definition. With the setting
+          `servers.pin_tools = "project"`, changed tools of the operator's and the user's servers are offered too, without
+          annotations.
 
         `mask` is the same as in `approve_tools`.
         """
@@ -384,7 +387,7 @@ def mask_definition(definition: Tool, mask: Mask) -> Tool:
 
 
 def _batches(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The rows in batches, one for each transaction: other sessions write between them."""
+    """The rows in batches, one for each transaction."""
     return (rows[start : start + _MAX_ROWS] for start in range(0, len(rows), _MAX_ROWS))
 
 

@@ -31,7 +31,7 @@ Sample: TypeAlias = Callable[[JsonObject], "Awaitable[str | Arguments] | str | A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackDoor(Door):
-    """Answers questions with functions. It supports what it has functions for."""
+    """Answers questions with functions, and supports the kinds of questions that it has functions for."""
 
     ask: Ask | None = None
     elicit_with: Elicit | None = None
@@ -44,7 +44,7 @@ class CallbackDoor(Door):
 
     @property
     def has_functions(self) -> bool:
-        """Whether it can answer anything."""
+        """Whether the door has any function."""
         return self.capabilities != DoorCapabilities()
 
     @property

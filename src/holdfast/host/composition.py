@@ -69,7 +69,7 @@ EMPTY_FOLDERS = "empty"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostConfig:
-    """What an application gives to a host."""
+    """What the parts of a host are made from."""
 
     settings: Settings
     registry: Registry
@@ -107,7 +107,7 @@ class HostParts:
 
 
 async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
-    """Make and start all parts of a host. Leaving `stack` closes its sessions, then stops the parts in reverse order."""
+    """Make and start all parts of a host. Leaving `stack` closes the sessions, then stops the parts in reverse order."""
     settings, app_servers = config.settings, config.app_servers
     # What the other parts share.
     live, confined_folders, changeable_roots = (
@@ -243,7 +243,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         max_children=settings.agents.max_children,
         tracer=tracer,
     )
-    # Set here because of a cycle: the opener gives these tools to sessions, and these tools open sessions.
+    # Set here because of a cycle: the opener gives sessions the tools that use `team` and `delegator`, which open sessions.
     team.opener = delegator.opener = opener
     # What runs in the background.
     watch = await ApprovalWatch(store, audit, links).start()

@@ -1,6 +1,6 @@
 """Apply changes of the configuration to live sessions of MCP clients: servers, logins, approvals, workspaces, permission rules.
 
-A person or another process changes the configuration while the gateway runs. Sessions of other front ends get the changes when they are opened again.
+Sessions of other front ends get the changes when they are opened again.
 """
 
 import asyncio
@@ -146,7 +146,7 @@ class ConfigWatch:
 
 
 def _versions_with(files: Iterable[Path], folder: Path) -> tuple[object, ...]:
-    """The versions of these files, of a folder, and of the files in it. If a file is changed in place, the folder's version stays the same."""
+    """The versions of these files, of a folder, and of the files in the folder, because the folder's version does not show a change in place."""
     try:
         entries = sorted(folder.iterdir())
     except OSError:

@@ -47,12 +47,13 @@ class CreatedSessions:
     def reserve(self, parent: Session) -> Iterator[Callable[[Session], None]]:
         """Count one more child of the session, or raise if it has too many.
 
-        In the block, call the yielded function with the child. Then it counts until it is closed; otherwise only during the block.
+        Call the yielded function with the child to count the child until it is closed. Otherwise it counts only during the block.
         """
         if depth_of(parent) >= self._max_depth:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
-                f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this session is at that depth.",
+                f"The setting agents.max_depth allows {self._max_depth} levels of agents below the user's own, and this session is"
+                " on the last one.",
                 hint=TOO_DEEP_HINT,
             )
         parent_id = parent.context.session_id
@@ -64,12 +65,14 @@ class CreatedSessions:
         if children.count >= MAX_CREATED_SESSIONS:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
-                f"This session has {MAX_CREATED_SESSIONS} open sessions that it created.",
+                f"This session has created {MAX_CREATED_SESSIONS} sessions that are still open, and may not create more.",
+                hint="Wait until one of them is closed.",
             )
         if now - children.last_creation < CREATION_SECONDS:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
-                f"A session must wait {CREATION_SECONDS:g} s between two sessions that it creates.",
+                f"This session has just created another one, and must wait {CREATION_SECONDS:g} s before it creates the next.",
+                hint="Wait, then create the session.",
             )
         children.count += 1
         children.last_creation = now
@@ -93,7 +96,7 @@ class CreatedSessions:
             self._forget_if_closed(parent)
 
     def _forget_if_closed(self, parent: SessionId) -> None:
-        """Forget the children of a session when it and all of them are closed."""
+        """Forget the children of a session when the session and all of its children are closed."""
         children = self._children.get(parent)
         if children is not None and not children.count and self._live.find(parent) is None:
             del self._children[parent]

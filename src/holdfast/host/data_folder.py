@@ -1,6 +1,6 @@
 """A check that other users cannot change the data folder, and the names of two of its parts.
 
-Its keys, approvals and workspaces decide what sessions may do.
+The keys, approvals and workspaces in the data folder decide what sessions may do.
 """
 
 import shlex
@@ -18,7 +18,7 @@ KEYS_FOLDER = "keys"
 def check_data_folder(data_dir: Path) -> None:
     """Raise if the data folder is not a folder, if another user can change it, or if every user can replace it. It may be missing.
 
-    The owners of the folders above it are trusted, and groups that can write to these.
+    The owners of the folders above it, and the groups that can write to these folders, are trusted.
     """
     existing = next((part for part in (data_dir, *data_dir.parents) if part.exists()), None)
     if existing is not None and not existing.is_dir():

@@ -49,7 +49,8 @@ class Delegator:
         if depth >= self._max_depth:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
-                f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this agent is at that depth.",
+                f"The setting agents.max_depth allows {self._max_depth} levels of agents below the user's own, and this agent is"
+                " on the last one.",
                 hint=TOO_DEEP_HINT,
             )
         task = SubAgentTask(
@@ -98,7 +99,7 @@ class Delegator:
 
 
 def depth_of(session: Session) -> int:
-    """How many agents are above the session's own one."""
+    """How many sessions are above this one: its parent, the parent's parent, and so on."""
     depth, parent = 0, session.parent
     while parent is not None:
         depth, parent = depth + 1, parent.parent

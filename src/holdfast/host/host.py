@@ -74,7 +74,8 @@ log = logging.getLogger(__name__)
 
 _USAGE = "async with Host(…) as host:"
 _MAX_ID_LENGTH = 256
-_MAX_REMEMBERED_REFUSALS = 1000  # so that a refusal of several sessions is logged once
+_MAX_REMEMBERED_REFUSALS = 1000
+"""How many refusals are remembered, so that equal refusals of several sessions are logged once."""
 _NO_SESSION = SessionContext(session_id=SessionId(""), trust_level=Trust.SANDBOXED)
 
 
@@ -239,8 +240,8 @@ class Host:
 
         Outside of a session, the run opens a session with these options, and closes it at the end. Inside a session, it
         uses that session, and closes the servers of lifetime `run` at the end. Inside another run, it joins that run and
-        closes nothing. With `isolate`, it always opens and closes a session of its own, with its own servers. If that is inside
-        another session, the new one never gets more rights, and options that are not given are those of the other session,
+        closes nothing. With `isolate`, it always opens and closes a session of its own, with its own servers. A session that is
+        opened inside another one never gets more rights than that one. Options that are not given are those of the outer session,
         except for the title, the tags and the functions `ask`, `elicit`, `sample` and `on_event`.
         """
         outer = current_scope()
@@ -279,7 +280,7 @@ class Host:
         try:
             await session.wait_ready_and_store()
             for refusal in session.refusals:
-                # The application or the workspace chose to leave it out, or an earlier session logged the same.
+                # The application or the workspace left this server out, or an equal refusal has been logged.
                 if refusal.stage is Stage.SELECT or refusal in self._logged_refusals:
                     continue
                 if len(self._logged_refusals) >= _MAX_REMEMBERED_REFUSALS:

@@ -197,7 +197,7 @@ def _without_none(given: SessionOptions) -> SessionOptions:
 
 
 def unknown_option(what: str, name: str, known: Iterable[str]) -> TypeError:
-    """The error for an option with a wrong name. It has the name that was meant, or all names."""
+    """The error for an option with a wrong name. It suggests the most similar name, or lists all names."""
     names = [*known]
     close = get_close_matches(name[:80], names, n=1)
     suggestion = f"Did you mean {close[0]!r}?" if close else f"The options are: {', '.join(names)}."
@@ -264,7 +264,7 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
 
 
 def _model_of(session: Session) -> str:
-    """The model of an open session; its user may have changed it."""
+    """The model of an open session, which its user may have changed."""
     return session.agent.chosen_model if isinstance(session.agent, ModelAgent) else ""
 
 
@@ -277,9 +277,9 @@ def with_stored_folders(options: OpenOptions, stored: SessionContext) -> OpenOpt
 
 
 def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own: bool = True) -> OpenOptions:
-    """The options, with what the agent's definition allows. It can only restrict.
+    """The options, restricted to what the agent's definition allows.
 
-    `is_own`: whether this agent answers the session's prompts. Otherwise only its limits apply.
+    `is_own`: whether this agent answers the session's prompts. If so, the definition also chooses the model, unless the user did.
     """
     restriction = Restriction(
         imposed_by=f"the agent {definition.name!r}", servers=definition.servers, patterns=definition.tools

@@ -19,9 +19,9 @@ from holdfast.resolve.package_runner import PackageCommand, Runner
 from holdfast.sandbox.keeper.child import Child
 
 FETCH_SECONDS = 300.0
-_CHECK_SECONDS = 1.0  # between two checks of the size
+_CHECK_SECONDS = 1.0  # how often the size is checked
 _OUTPUT_SECONDS = 5.0  # how long the output may stay open after the command has ended
-_SHOWN_BYTES = 2000  # of the output, in an error
+_KEPT_BYTES = 2000  # how much of the end of the output is kept, to be shown in an error
 _PYTHON = re.compile(r"python[\d.]*t?")
 _THREADS = WorkerThreads("package-size", threads=2)
 
@@ -67,7 +67,10 @@ def compile_command(command: PackageCommand, folder: str) -> tuple[str, ...]:
 
 
 async def wait_for_installation(child: Child, folder: Path, *, package: str) -> tuple[int, str]:
-    """Wait until the command that installs or compiles a package has ended. End it if it takes too long, or too much space. Return its exit code and last output."""
+    """Wait until the command that installs or compiles a package has ended. Return its exit code and last output.
+
+    If the command takes too long, or the package gets too large, end the command and raise.
+    """
     reading = asyncio.gather(_read_all(child.stdout.fileno()), _read_all(child.stderr.fileno()))
     waiting = asyncio.ensure_future(child.wait())
     deadline = time.monotonic() + FETCH_SECONDS
@@ -121,7 +124,7 @@ async def _read_all(descriptor: int) -> bytes:
         data = os.read(descriptor, 64 * 1024)
         if not data:
             return kept
-        kept = (kept + data)[-_SHOWN_BYTES:]
+        kept = (kept + data)[-_KEPT_BYTES:]
 
 
 def _set_ready(ready: "asyncio.Future[None]") -> None:

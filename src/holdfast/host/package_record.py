@@ -17,14 +17,14 @@ from holdfast.resolve.package_runner import PackageCommand, Runner
 
 MAX_BYTES = 1024**3
 """How large the packages of one server may be."""
-_MAX_ENTRIES = 200_000  # files and folders
-_MAX_PACKAGES = 50  # one for each server; those that were not used for the longest time are removed
+_MAX_ENTRIES = 200_000  # files and folders of one package
+_MAX_PACKAGES = 50  # how many are kept; those that were not used for the longest time are removed
 # Files that the package managers write for themselves. They differ at each installation, or depend on whether a version was given.
 _FOLDERS_OF_PIPX = ("shared", "logs", ".cache")
 _FILES_OF_MANAGERS = re.compile(
     r"[^/]+|node_modules/\.package-lock\.json|tools/[^/]+/uv-receipt\.toml|pipx/venvs/[^/]+/pipx_metadata\.json"
 )
-_MAX_FILE_BYTES = 1024 * 1024  # of a record or a `package.json`
+_MAX_JSON_BYTES = 1024 * 1024  # the maximum size of a record or a `package.json`
 
 
 class PackageRecord(msgspec.Struct, frozen=True):
@@ -43,8 +43,8 @@ def read_record(folder: Path) -> PackageRecord | None:
     """The record of the package in a folder; None if there is no complete package. Blocks."""
     file = folder.with_suffix(".json")
     try:
-        record = msgspec.json.decode(read_untrusted_file(file, limit=_MAX_FILE_BYTES), type=PackageRecord)
-        os.utime(file)  # when it was used last
+        record = msgspec.json.decode(read_untrusted_file(file, limit=_MAX_JSON_BYTES), type=PackageRecord)
+        os.utime(file)  # the file's time is the time of the last use
     except (OSError, msgspec.DecodeError):
         return None
     return record if folder.is_dir() else None
@@ -102,7 +102,7 @@ def is_installed_in(project: Path, command: PackageCommand) -> bool:
 
 
 def _find_program(folder: Path, command: PackageCommand) -> str:
-    """The path of the program in the folder. The files there are not trusted: only a name is taken from them."""
+    """The path of the program, relative to the folder. The files in the folder are not trusted: only a name is taken from them."""
     name = command.program
     if command.runner in (Runner.UVX, Runner.PIPX):
         relative = f"bin/{name}"
@@ -135,7 +135,7 @@ def _read_manifest(folder: Path, command: PackageCommand) -> dict[str, object]:
 
 
 def _decode_manifest(file: Path) -> dict[str, object]:
-    return msgspec.json.decode(read_untrusted_file(file, limit=_MAX_FILE_BYTES), type=dict[str, object])
+    return msgspec.json.decode(read_untrusted_file(file, limit=_MAX_JSON_BYTES), type=dict[str, object])
 
 
 def _installed_version(folder: Path, command: PackageCommand) -> str:
@@ -166,7 +166,7 @@ def _files(folder: Path) -> Iterator[str]:
     for number, (base, folders, files) in enumerate(walk_folders(folder)):
         if number > _MAX_ENTRIES:
             raise ValueError("it has too many folders")
-        if base == str(folder):  # placeholders of the sandbox, which are being removed
+        if base == str(folder):  # leave out placeholders of the sandbox, which are being removed
             folders[:] = [name for name in folders if not name.startswith(".")]
         if base == f"{folder}/pipx":
             folders[:] = [name for name in folders if name not in _FOLDERS_OF_PIPX]

@@ -51,7 +51,7 @@ from holdfast.settings import Settings
 _LOCK_SECONDS = 0.1  # between two attempts to get the lock
 _QUOTA = Quota(memory_bytes=4 * 1024**3, file_bytes=MAX_BYTES // 2)
 _THREADS = WorkerThreads("packages", threads=2)
-# Which registry to use, if the user's environment says so. Addresses with credentials are not passed on.
+# Variables that name the registry to use. Addresses with credentials are not passed on.
 _REGISTRY_VARIABLES = ("NPM_CONFIG_REGISTRY", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 # Files with the certificates of further authorities, such as a company's, for the registry's TLS.
 _CERTIFICATE_VARIABLES = (
@@ -83,7 +83,7 @@ class FetchedPackage:
     """What an approval of the server with this package contains."""
 
     def apply_to(self, confinement: Confinement) -> Confinement:
-        """The confinement with the folder visible, read-only. No link or file in it decides what else is mounted."""
+        """The confinement with the folder visible, read-only. No link or file in the folder decides what else is mounted."""
         return replace(
             confinement,
             readable=(*confinement.readable, self.folder),
@@ -222,7 +222,7 @@ class Packages:
     async def _compile(self, folder: Path, command: PackageCommand, record: PackageRecord) -> PackageRecord:
         """Compile the Python modules of a package, and write its record.
 
-        The record was made before, because it has a hash of all files, and compiled modules differ at each installation.
+        The record was made before this, because it has a hash of all files, and compiled modules differ at each installation.
         """
         if argv := await _THREADS.run(compile_command, command, str(folder)):
             confinement = Confinement(roots=(str(folder),), quota=_QUOTA)
@@ -273,7 +273,8 @@ def _find_certificates(environ: Mapping[str, str]) -> dict[str, str]:
 def _fetch_error(command: PackageCommand, refused: Sequence[RefusedHost], written: str) -> HoldfastError:
     """The error for a failed installation. It names the hosts that were refused, or has the last output."""
     names = " ".join(command.packages)
-    if reasons := [host.reason for host in refused if host.reason]:  # another grant would not help
+    # If a granted host is refused, granting another one would not help.
+    if reasons := [host.reason for host in refused if host.reason]:
         return HoldfastError(
             codes.SPAWN_FAILED,
             f"{names} was not fetched: {command.runner} runs confined, and a registry that was granted is refused. {reasons[0]}",
@@ -293,7 +294,7 @@ def _fetch_error(command: PackageCommand, refused: Sequence[RefusedHost], writte
 
 @asynccontextmanager
 async def locked(file: Path, *, package: str, seconds: float = FETCH_SECONDS + 60) -> AsyncIterator[None]:
-    """Hold a lock, so that two sessions do not fetch the same package at once. Wait for it at most this many seconds."""
+    """Hold a lock, so that two sessions do not fetch the same package at once. Wait for the lock at most this many seconds."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

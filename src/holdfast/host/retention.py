@@ -57,7 +57,7 @@ class Retention:
     async def _postpone_if_clock_may_be_wrong(self, age: timedelta) -> bool:
         """Postpone the deletion if all sessions would be deleted at once, because the clock may be wrong. Return whether it is postponed.
 
-        They are deleted when Holdfast starts a day later. If the clock has been set back by then, they are not.
+        When Holdfast starts a day later, the sessions are deleted, unless the clock has been set back.
         """
         now, since = self._started_at, _read_time(self._postponed_file)
         if since is not None and since <= now < since + _POSTPONED_FOR:
@@ -99,7 +99,7 @@ class Retention:
         if self._containers is None:
             return
         try:
-            # Before the store is read: a session is stored before its servers start.
+            # Listed before the store is read: the session of each listed container was stored earlier.
             with_containers = await self._containers.sessions()
         except OSError:  # includes TimeoutError
             return
@@ -112,7 +112,7 @@ class Retention:
         try:
             return await self._store.session(parse_session_id(session_id)) is not None
         except HoldfastError:
-            return True  # not readable now: keep its containers
+            return True  # the store cannot be read now: keep the session's containers
 
     async def _remove_containers(self, session_ids: Iterable[str]) -> None:
         if self._containers is not None and (problem := await self._containers.remove(session_ids)):

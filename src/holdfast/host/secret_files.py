@@ -31,7 +31,7 @@ CHECK_SECONDS = 0.005
 """For short results, the files are checked again after this time at the earliest, because each check delays a call."""
 SHORT_RESULT_BYTES = 64
 """A longer result may contain one of the files, so they are checked before it is stored."""
-_RETRY_SECONDS = 60.0  # if the file system does not respond
+_RETRY_SECONDS = 60.0  # how long the files are not read after a file system did not respond
 
 FileVersion = tuple[int, ...] | None
 """Values from `stat` that change when a file or folder changes; None if the file or folder does not exist."""
@@ -100,12 +100,12 @@ class SecretFiles:
     def _find_changed(self) -> dict[bytes, FileVersion]:
         """The files that have changed, with their versions."""
         changed: dict[bytes, FileVersion] = {}
-        # No function is called for each file, because every call waits for this loop.
+        # Inline, without a function for each file, because every tool call waits for this loop.
         for path, known in self._versions.items():
             if known is None and not access(path, F_OK):  # fast for a file that does not exist
                 continue
             try:
-                status = stat(path)  # noqa: PTH116 - with a `Path`, it takes twice as long
+                status = stat(path)  # noqa: PTH116 - a `Path` is slower
                 version = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
             except OSError:
                 version = None

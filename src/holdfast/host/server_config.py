@@ -36,7 +36,7 @@ class ServiceSource(Protocol):
     """A server in the application's process that is not a toolbox, such as `holdfast.testing.FakeServer`."""
 
     def open_service(self, context: "SessionContext") -> "AbstractAsyncContextManager[Service]":
-        """Open it for one session."""
+        """Open the server for one session."""
         ...
 
 
@@ -100,7 +100,7 @@ _OTHER_NAMES = {
     "server_url": "url",
     "box": "toolbox",
 }
-"""Wrong keys that other libraries use, and the key that is meant. The most similar key would be another one, or none."""
+"""Keys that other libraries use, and the key that is meant. `get_close_matches` would find another key, or none."""
 _FILE_KEYS = ("mcpServers", "servers")
 """The keys that contain the servers in the config files of MCP clients."""
 _EXAMPLE = '{"name": {"command": "…"}}'
@@ -160,14 +160,18 @@ async def open_toolbox(
 ) -> "AsyncIterator[Service]":
     """Open a toolbox for one session: its tools get the session's context, and its lifespan runs as long as the connection."""
     async with AsyncExitStack() as stack:
-        what = f"The function {_name_of(toolbox)}, which makes its toolbox,"
+        what = (
+            f"`{_name_of(toolbox)}.open_service`"
+            if isinstance(toolbox, ServiceSource)
+            else f"The function {_name_of(toolbox)}, which makes its toolbox,"
+        )
         try:
             opened = _make_service(toolbox, context)
             what = "Its lifespan"
             service = await stack.enter_async_context(opened)
         except HoldfastError:
             raise
-        except Exception as error:  # its text may be about another session, or a secret
+        except Exception as error:  # the error's text may contain a secret, or data of another session
             log.exception("could not start %s", to_line(name), extra={"server": name})
             raise HoldfastError(
                 codes.BAD_TOOL,

@@ -10,7 +10,7 @@ _NAMES, _ONLY_THESE = "app_servers", "only_these"
 def servers_to_store(options: OpenOptions, earlier: JsonObject | None = None) -> JsonObject:
     """The names of the application's servers, and whether the session has no others, to be stored with the session.
 
-    `earlier` are the settings that are stored now. Their names are kept.
+    `earlier` are the settings that are stored now. The names in them are kept.
     """
     stored: JsonObject = {}
     names: list[Json] = [*dict.fromkeys((*_names(earlier or {}), *options.app_servers.entries))]

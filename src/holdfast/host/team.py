@@ -27,7 +27,7 @@ from holdfast.store.store import Store
 log = logging.getLogger(__name__)
 
 _HOUR = 3600.0
-_LOOK_SECONDS = 1.0  # between two checks for messages that other processes stored
+_CHECK_SECONDS = 1.0  # how often messages that other processes stored are looked for
 
 
 class HostTeam:
@@ -138,7 +138,7 @@ class HostTeam:
     async def watch(self) -> None:
         """Deliver the messages that other processes stored for sessions of this host, and those that were waiting."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             if not self._live.any_in_workspace():
                 continue
             try:

@@ -19,7 +19,7 @@ _Key = tuple[str, str, str]
 class ToolCache:
     """The tools of the lazy servers of a host.
 
-    The tools of the built-in server `stage` are always known. Those of others are in memory or, if they are pinned, in the store.
+    The tools of the built-in server `stage` are always known. The tools of other servers are in memory or, if they are pinned, in the store.
     """
 
     def __init__(self, approvals: Approvals) -> None:
@@ -34,7 +34,7 @@ class ToolCache:
         mask: Mask,
         throttle: LoopThrottle,
     ) -> ScreenedTools:
-        """Decide which tools of a server the session may call. Those of a lazy server are remembered."""
+        """Decide which tools of a server the session may call, and remember them if the server is lazy."""
         screened = await plan.screen(spec, tools, mask, throttle)
         if spec.is_lazy:
             key = _key(spec, plan)
@@ -45,7 +45,7 @@ class ToolCache:
         return screened
 
     async def recall(self, spec: ServerSpec, plan: SessionPlan) -> ScreenedTools | None:
-        """The tools that a lazy server listed last, or None if that is not known."""
+        """The tools that a lazy server listed last, as screened; None if they are not known."""
         user_id = plan.context.user_id or ""
         is_for_agent = plan.options.extra_builtins >= AGENT_SERVERS
         if built_in := known_tools(spec, plan.context, is_for_agent=is_for_agent):

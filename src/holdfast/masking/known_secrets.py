@@ -231,10 +231,9 @@ def _lower_percent(text: str) -> str:
 
 
 def _base64(raw: bytes) -> set[str]:
-    """The base64 of the value inside of a longer base64 text, without the characters that depend on the bytes around it.
+    """The base64 of the value inside of a longer base64 text: for each of the three alignments, also in the URL-safe alphabet.
 
-    There is one for each of the three alignments of base64, and also in the URL-safe alphabet. What is left out at each end
-    has less than one byte of the value.
+    The characters that also depend on the bytes around the value are left out.
     """
     encodings: set[str] = set()
     for shift in range(3):

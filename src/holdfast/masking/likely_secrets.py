@@ -21,7 +21,7 @@ _LONG_WORD = re.compile(r"[^\s\"',;()<>=]{16,}")
 
 _HEADERS_WITH_SPACES = ("authorization", "cookie")
 _NOT_VALUES = {"true", "false", "null", "none", "True", "False", "None"}
-# A word after a flag that is not its value: "--token is required".
+# Words that may follow a flag in a sentence, and are not the flag's value: "--token is required".
 _SENTENCE_WORDS = {
     "and",
     "argument",

@@ -67,7 +67,7 @@ class Mask:
         return replace(self, session_id=session_id)
 
     def without_obtained(self) -> "Mask":
-        """A mask for the secrets of the configuration only.
+        """A mask for the secrets of this mask, without obtained secrets.
 
         It is for questions to the user: servers choose some of the obtained secrets, and must not be able to hide
         words in a question.
@@ -116,7 +116,7 @@ class Mask:
                 first, last = spans[next_span]
                 here.append((max(first, start) - start, min(last, end) - start))
                 if last > end:
-                    break  # it continues in the next text
+                    break  # the span continues in the next text
                 next_span += 1
             masked.append(mask_spans(text, here) if here else text)
         return masked

@@ -20,9 +20,9 @@ CONTEXT_TOKEN_START = "eyJhbGciOiJFZERTQSIsImtpZCI6I"
 """Every signed context token begins with this part of its header in base64. The rest differs between keys and requests."""
 ANY_SESSION = "*"
 """In place of a session id: mask the values that servers chose in any session."""
-_MAX_LOGINS = 256  # of one host
+_MAX_LOGINS = 256  # whose credentials one host masks
 _MAX_CREDENTIALS_OF_LOGIN = 16
-_MAX_LINKS = 256  # of one session
+_MAX_LINKS = 256  # whose values are masked in one session
 _MAX_FRAGMENTS_OF_LINK = 64
 _MAX_VALUE_LENGTH = 4096  # characters; the rest of a longer secret is not masked
 _CREDENTIAL = re.compile(r"[!-~]{8,}")
@@ -43,7 +43,7 @@ _lock = threading.Lock()
 class ObtainedSecrets:
     """The secrets that one host has obtained. They are masked until the host is closed, or until `forget_session`.
 
-    The number of secrets is limited: beyond that, the oldest are forgotten, and no longer masked.
+    If there are too many, the oldest are forgotten, and no longer masked.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,8 @@ class ObtainedSecrets:
     def add_from_server(self, session_id: str, link: object, value: str) -> None:
         """Mask a cookie or an id that a server chose for a link, but only if it looks random, so that servers cannot mask words.
 
-        It is masked in the session of the link. If sessions share the link, `session_id` is empty and it is masked in all.
+        The value is masked in the session of the link. If sessions share the link, `session_id` is empty, and the value is masked in
+        all sessions.
         """
         plain = value[:_MAX_VALUE_LENGTH]
         fragments = tuple(

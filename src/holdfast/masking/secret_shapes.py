@@ -2,7 +2,7 @@
 
 import re
 
-# Each with the separator of its provider: `npm-check-updates` and `skeleton-component` are names.
+# The prefixes of keys, each with the separator of its provider: `npm-check-updates` and `skeleton-component` are names.
 _KNOWN_KEY = re.compile(
     r"(?:sk[-_]|pk_|rk_|gh[oprsu]_|github_pat_|glpat-|xox[a-z]-|xapp-|dop_v1_|shpat_|whsec_|AIza|eyJ|SG\.)[\w.-]{12,}"
     r"|(?:npm|hf)_[A-Za-z0-9]{12,}|pypi-Ag[\w-]{12,}|A[KS]IA[A-Z0-9]{12,}"
@@ -32,9 +32,9 @@ def looks_generated(value: str) -> bool:
 def looks_random(value: str) -> bool:
     """Whether a value of at least 16 characters, without spaces, looks random.
 
-    It does if its letters and digits, at least 14, change on average once in four characters: from letter to digit, from
-    digit to letter, or from lower to upper case. A hexadecimal value of at least 20 characters, which may contain
-    hyphens, needs only a letter and a digit. A value that begins with a date does not look random.
+    At least 14 letters and digits must change on average once in four characters: from letter to digit, from digit to letter, or
+    from lower to upper case. A hexadecimal value of at least 20 characters, which may contain hyphens, needs only a letter and a
+    digit. A value that begins with a date does not look random.
     """
     if not _RANDOM.fullmatch(value) or _DATE.match(value):
         return False

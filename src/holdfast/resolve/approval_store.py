@@ -1,10 +1,10 @@
 """Store and read the approvals of servers and tools.
 
-The store's table of approvals also keeps other answers of the user, and data that is needed later: "not an approval" below.
+The key of a row names what is approved, and the `content_hash` says which version of it. A row that is "not an approval" keeps
+another answer of the user, or data that is needed later.
 
-The key of a row names the server or tool. Its `content_hash` says which version of it is approved. A key is a JSON list that begins
-with its kind. An *origin* is the file of a server's entry, a *pin* is the stored fingerprint of a tool's definition, and an
-*identity* is what `server_identity` returns:
+A key is a JSON list that begins with its kind. An *origin* is the file of a server's entry, a *pin* is the stored fingerprint of a
+tool's definition, and an *identity* is what `server_identity` returns:
 
 - `["server", origin, name]`: an entry, to run with the user's rights.
 - `["program", origin, name, entry digest]`: all parts of a program, together with its entry.
@@ -17,7 +17,7 @@ with its kind. An *origin* is the file of a server's entry, a *pin* is the store
 - `["declined server", origin, name]`: an entry that the user declined. Not an approval.
 - `["entry", origin, name, text]`: an approved entry, to show later what changed. Not an approval.
 - `["pins", user_id, server, identity, {tool: fingerprint, …}]`: the definitions of all tools at the first use of a server, for one
-  user. One row for all tools: writing must not take long, because all sessions share the writer.
+  user. All tools share one row, because all sessions share the writer, so a write must be short.
 - `["pin", user_id, server, identity, tool]`: a tool's definition, for one user. It was approved by a person or, in stores of earlier
   Holdfast versions, at the first use.
 - `["client", user_id, server, identity]`: a server that a client brought and that has pins. Not an approval.
@@ -49,8 +49,8 @@ from holdfast.wire.mcp.tools import Tool
 MAX_CLIENT_SERVERS = 100
 """For each user, the pins of this many servers that clients brought are kept."""
 _MAX_DEFINITION_BYTES = 16 * 1024
-_MAX_STORED_BYTES = 1024 * 1024  # of all definitions that are approved together
-_MAX_ENTRY_BYTES = 64 * 1024  # of a stored entry
+_MAX_STORED_BYTES = 1024 * 1024  # how large all stored definitions that are approved together may be
+_MAX_ENTRY_BYTES = 64 * 1024  # a larger entry is not stored
 _DIRECT_KINDS = ("server", "program", "program file")
 _CONFINED_KINDS = ("confined server", "confined program", "confined program file")
 _EDITS = "edits"
@@ -274,7 +274,7 @@ def read_tool_pins(tx: ReadTx, spec: ServerSpec, user_id: str) -> ToolPins:
     """The pins of a server for one user. If there are none, the pins of earlier Holdfast versions, which all users shared."""
     first_use = tx.approvals(_first_use_prefix(spec, user_id))
     approvals = tx.approvals(_tool_key_prefix(spec, user_id))
-    # In those versions, all clients' servers with one name shared their pins. So such pins are not used.
+    # Not for a client's server: in earlier versions, the servers of all clients shared the pins if they had the same name.
     if not first_use and not approvals and spec.source is not Source.CLIENT:
         approvals = tx.approvals(_old_tool_key_prefix(spec))
     found = _hashes_by_name(approvals)
@@ -329,7 +329,7 @@ def _read_first_use(pins: Approval) -> dict[str, str]:
 def _register_client_server_and_drop_oldest(
     tx: Tx, spec: ServerSpec, user_id: str, *, by: str, at: datetime
 ) -> None:
-    """Register a server that a client brought. If a user has too many of them, remove the oldest with their pins."""
+    """Register a server that a client brought. If a user has too many such servers, remove the oldest, with their pins."""
     identity = server_identity(spec)
     key = json.dumps(["client", user_id, spec.name, identity])
     tx.approve(Approval(key=key, content_hash=identity, by=by, at=at))

@@ -14,7 +14,7 @@ _NODE_OPTIONS = "NODE_OPTIONS"
 _MAX_FOLDERS = 20
 # No variable (`$`), no empty name (the working folder) and no absolute path. `_is_folder_of_project` excludes `..`.
 _FOLDER = re.compile(r"(?:\./)?[\w.@+ -]+(?:/[\w.@+ -]+)*/?")
-# None of these loads code or writes a file.
+# Options of Node that neither load code nor write a file.
 _NODE_OPTION = re.compile(
     r"--(?:max-old-space-size|max-semi-space-size|stack-trace-limit|max-http-header-size)=\d{1,9}"
     r"|--(?:no-warnings|no-deprecation|trace-warnings|trace-deprecation|trace-uncaught|enable-source-maps)"
@@ -51,7 +51,7 @@ def module_folders(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def absolute_python_path(folders: tuple[str, ...], project: str) -> str:
-    """The value of `PYTHONPATH` for these folders. It is absolute, so that a program that changes its working folder finds the same modules."""
+    """The value of `PYTHONPATH` for these folders, as absolute paths, so that a program that changes its working folder finds the same modules."""
     return os.pathsep.join(os.path.normpath(PurePath(project, folder)) for folder in folders)
 
 

@@ -68,7 +68,7 @@ def compiled_modules(source: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in islice(entries, _MAX_ENTRIES + 1)]
-    except OSError:  # there is none, so Python reads none
+    except OSError:  # there is no `__pycache__`
         return []
     if len(names) > _MAX_ENTRIES:
         raise UnusableFileError(errno.EFBIG, "a folder with too many files; remove it", folder)

@@ -50,7 +50,7 @@ from holdfast.resolve.manifests import (
 from holdfast.resolve.program_imports import PYTHON_MODULES, import_candidates, javascript_candidates
 from holdfast.resolve.script_languages import Language
 
-_MAX_SOURCE_ENTRIES = 50_000  # in all folders that are searched for sources
+_MAX_SOURCE_ENTRIES = 50_000  # how many files and folders may be below a folder that is searched for sources
 # A task file may include files with these suffixes.
 _TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")
 _MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")

@@ -80,7 +80,7 @@ class FileCollector:
             return
         real = real_path(path)
         self.python_sources.update((place, None) for place in (path, real) if place.endswith(SOURCE_SUFFIXES))
-        # System updates change the content of such a link's target, so only its path is hashed.
+        # Of a link to a system file, only the target's path is hashed, because system updates change the content.
         if real.startswith(SYSTEM_PREFIXES) and not self.project.is_below(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
             self._check_approved(relative, self.files[relative])

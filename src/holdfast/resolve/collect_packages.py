@@ -11,7 +11,7 @@ from holdfast.resolve.command_words import CODE_SUFFIXES, MAX_WORDS, PACKAGE_FIL
 from holdfast.resolve.manifests import mapped_files, package_scripts
 from holdfast.resolve.program_imports import UNCHECKED, javascript_candidates, python_module_candidates
 
-_MAX_LOOK_UPS = 50_000  # paths at which an imported file may be
+_MAX_LOOK_UPS = 50_000  # how many paths are checked, at which an imported file may be
 _PYTHON_MANIFESTS = (
     "pyproject.toml",
     "setup.cfg",

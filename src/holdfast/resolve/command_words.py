@@ -34,7 +34,7 @@ _INTERPRETER = re.compile(
 )
 SHELL = re.compile(r"(?:ba|da|z|k|fi|a|c|tc|mk|ya)?sh|busybox|source")
 """Matches the names of shells."""
-# All words after these are names of scripts in a manifest: `concurrently npm:build npm:serve`.
+# Programs whose arguments are names of scripts in a manifest: `concurrently npm:build npm:serve`.
 _SCRIPT_LISTS = frozenset(("concurrently", "npm-run-all", "run-s", "run-p"))
 _PACKAGE_RUNNERS = frozenset(
     (
@@ -472,7 +472,7 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
         if ":" in word and _MODULE.fullmatch(module := word.rpartition("=")[2].partition(":")[0]):
             yield NamedModule(name=module)  # `uvicorn app.main:app`
         if is_split:
-            # The words inside it, which follow, decide what is the program and what are its arguments.
+            # The words inside this one follow next, and decide which word is the program and which are its arguments.
             if has_code:
                 yield NamedCode(text=_OPTION_C.sub("", word, count=1))
             continue

@@ -37,10 +37,11 @@ class ConfinePolicy:
     protected: tuple[str, ...] = ()
     """Holdfast's own files and folders, which no confined server may see."""
     approved_folders: frozenset[str] = frozenset()
-    """The folders of programs that were approved with the user's rights. They run unconfined in direct sessions, so nothing in a sandboxed
-    session may add or change a file there."""
+    """The folders of programs that were approved with the user's rights. The programs run unconfined in direct sessions, so nothing in a
+    sandboxed session may add or change a file in these folders."""
     package_folder: str = ""
-    """Where the packages of confined servers are kept. No root of a confined server may overlap with it: the server could change them."""
+    """Where the packages of confined servers are kept. No root of a confined server may overlap with this folder: the server could
+    change the packages."""
     holdfast_code: tuple[str, ...] = ()
     """The files and folders that this Holdfast process executes and imports. The sandbox makes them read-only."""
     unconfined_programs: tuple[str, ...] = ()
@@ -104,8 +105,7 @@ def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
 def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
     """The roots that a confined server gets.
 
-    A project's server that was approved as confined gets its project's folder. The approval named no other folder, so it does
-    not include those that an editor adds to the session.
+    A project's server that was approved as confined gets only the roots in its project, because the approval named no other folder.
     """
     if server.source is not Source.PROJECT or not server.always_confined:
         return policy.roots
@@ -225,9 +225,8 @@ def _python_variables(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -
 def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
     """Start a server in an empty folder, unless its entry names a folder, or the script to run.
 
-    What is in the session's folder is not trusted, and many commands run code that they find in the folder
-    they are started in. A project's server starts in its project: it may run the code that was approved. Python keeps the
-    compiled modules of such a server elsewhere.
+    What is in the session's folder is not trusted, and many commands run code that they find in the folder they are started in.
+    A project's server starts in its project, because it may run the code that was approved.
     """
     if server.source is Source.PROJECT:
         return replace(stdio, env={**stdio.env, **_python_variables(server, stdio, policy)})
@@ -237,7 +236,7 @@ def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy
         # A version manager's `python` or `node` would read in the session's folder which program to run.
         search_path = stdio.env.get("PATH") or policy.environ.get("PATH", "")
         is_named = is_interpreter_itself(stdio.command, search_path)
-        # Python and Node would load code from there if a variable names it by a relative path.
+        # Python and Node would load code from the session's folder if a variable names a relative path.
         env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         is_named = is_named and not any(loads_relative_code(*variable) for variable in env.items())
     return replace(stdio, has_empty_folder=not is_named)

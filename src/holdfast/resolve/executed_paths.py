@@ -28,7 +28,7 @@ from holdfast.resolve.command_words import (
 )
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
-# Settings decide what a program does. But it does not load code that is next to them, unless they are a launcher's manifest.
+# Files of settings. A program does not load the code next to them, unless they are a launcher's manifest.
 _SETTINGS_SUFFIXES = frozenset((".json", ".jsonc", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env"))
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # An absolute path, also after an option (`-I/shop`) and in code (`sys.path.insert(0, '/shop')`).
@@ -73,7 +73,7 @@ def found_in_path(search_path: str) -> Iterator[str]:
     for entry in dict.fromkeys(search_path.split(os.pathsep)) if search_path else ():
         folder = str(Path(entry or ".").absolute())
         yield folder
-        with suppress(OSError):  # it is missing
+        with suppress(OSError):  # the folder is missing
             yield from _programs_in(real_path(folder), int(time.monotonic() // _KEEP_SECONDS))
 
 
@@ -81,8 +81,7 @@ def found_in_path(search_path: str) -> Iterator[str]:
 def _programs_in(folder: str, _minute: int) -> tuple[str, ...]:
     """Where the links in a folder of the `PATH` lead, and the interpreters of its scripts, except those in system folders.
 
-    The result is cached for a minute: `_minute` is part of the key. Each folder has a budget of its own, so that too many links in
-    one folder do not use up the budget of the others.
+    Cached for a minute: `_minute` is part of the key. Each folder has a budget of its own, so that one folder cannot use up that of another.
     """
     paths: dict[str, None] = {}
     budget = StepBudget(_MAX_STEPS_IN_FOLDER)
@@ -169,7 +168,7 @@ def _loaded_by(program: Path) -> Iterator[str]:
     """The package or virtual environment of a program, and the interpreter that its first line names."""
     try:
         real = Path(real_path(str(program)))
-    except OSError:  # it has too many links to be executed
+    except OSError:  # the path has too many links, so the program cannot be executed
         return
     if (program.parent.parent / "pyvenv.cfg").is_file():
         yield str(program.parent.parent)

@@ -12,19 +12,19 @@ from holdfast.model.trust import Trust
 class ConfinedGrant:
     """What a confined server may use, besides the session's folders and what its entry lists.
 
-    The approval shows all of it, and it is stored with the approval.
+    The user sees the whole grant before approving it, and it is stored with the approval.
     """
 
     program_paths: tuple[str, ...] = ()
-    """The paths outside of the session's folders that its program consists of. It may read them."""
+    """The paths outside of the session's folders that the server's program consists of. The server may read them."""
     readable: tuple[str, ...] = ()
-    """Further paths that it may read: `holdfast servers approve --readable`."""
+    """Further paths that the server may read: `holdfast servers approve --readable`."""
     network: tuple[str, ...] = ()
-    """Further hosts that it may reach: `holdfast servers approve --network`."""
+    """Further hosts that the server may reach: `holdfast servers approve --network`."""
     writable: tuple[str, ...] = ()
-    """Guarded names in its folder that it may change: `holdfast servers approve --writable`."""
+    """Guarded names in its folder that the server may change: `holdfast servers approve --writable`."""
     package: PackageGrant | None = None
-    """The package that its package runner (`npx`, `uvx`) starts, as it was fetched for the approval."""
+    """The package that the server's package runner (`npx`, `uvx`) starts, as it was fetched for the approval."""
 
     def encode(self) -> str:
         """The grant as text, for the store."""

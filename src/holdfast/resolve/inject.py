@@ -69,10 +69,7 @@ def _inject_server(
 
 
 def _is_host_only(name: str, source: Source) -> bool:
-    """Whether an entry from this source may not set the variable.
-
-    No entry may set the context. Entries of projects and clients may set no variable of Holdfast at all.
-    """
+    """Whether an entry from this source may not set the variable: one of the context or, for projects and clients, any of Holdfast's."""
     if source in (Source.PROJECT, Source.CLIENT):
         return is_holdfast_variable(name)
     return name.upper() in CONTEXT_VARIABLES

@@ -122,7 +122,7 @@ def describe_missing_builtin(
     if not builtin.is_offered_to(context):
         return f"About the built-in server {name!r}: {builtin.offered_if}"
     return (
-        f"A session gets the built-in server {name!r} only on request. In Python, name it and the others:"
+        f"A session gets the built-in server {name!r} only on request. In Python, name it, and the other servers to use:"
         f' host.session(tools=["{name}.*", "files.*"]). For MCP clients, add it to the setting gateway.builtin.'
     )
 
@@ -251,7 +251,7 @@ async def _load_file(source: Source, path: Path) -> LoadedEntries:
 
 
 def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> LoadedEntries:
-    """Find the secrets in the entries. Searching a large project file takes a long time."""
+    """The loaded entries, with the secrets in them."""
     trusted = (entry for entry in loaded.entries if entry.source in TRUSTED_SOURCES)
     from_trusted = tuple(secret for entry in trusted for secret in secrets_in_json(entry.value))
     # All values that the client sent, even those that are not valid entries.

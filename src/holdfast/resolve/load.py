@@ -40,7 +40,7 @@ class LoadedEntries:
     is_damaged: bool = False
     """Whether the file may be half saved: its content is not valid, or could not be read in time."""
     trusted_secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Those of `secrets` that come from the application, the operator and the user. Only these are masked in questions to the user."""
+    """The `secrets` that come from the application, the operator and the user. The other `secrets` are not masked in questions to the user."""
 
     @property
     def is_quick(self) -> bool:

@@ -26,7 +26,7 @@ _NPM_SETTINGS = frozenset(
         *("userconfig", "globalconfig", "pnpmfile", "globalpnpmfile", "usenodeversion"),
     )
 )
-_MAX_SETTING = 40  # characters
+_MAX_SETTING = 40  # a longer name of a setting is not shown
 _PREFIX_MAP = re.compile(r"\"baseUrl\"|\"[^\"\n]{0,200}(?:\*\"|/\")\s*:\s*[\[\"]")
 _QUOTES = re.compile(r"[\"'\\]")
 _COMMENT = re.compile(r"#.*")

@@ -13,7 +13,7 @@ UNCHECKED = ""
 """Yielded instead of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
 _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
-_MAX_IMPORT_LIST = 2000  # characters of the names in `from x import (…)`, with comments
+_MAX_IMPORT_LIST = 2000  # how many characters between the brackets of `from x import (…)` are searched
 # A match ends before the imported names: what looks like an import may be in a string or a comment, and must not hide one after it.
 _PYTHON_IMPORT = re.compile(
     r"(?:^|[;:])[ \t]*(?:from([\w. \t]{1,1000}?)import\b|import\b)[ \t]*", re.MULTILINE
@@ -97,7 +97,8 @@ def import_candidates(
 def added_search_folders(path: str, source: bytes) -> list[str]:
     """The folders that a Python source may add to those in which Python looks for modules: `sys.path.insert(0, "lib")`.
 
-    If it changes `sys.path`, these are all paths in quotes, from its own folder and the one above. Most of them do not exist.
+    If the source changes `sys.path`, these are all paths in quotes, relative to its own folder and to the one above. Most of them do
+    not exist.
     """
     text = _decode_python(source)
     if not _CHANGES_SEARCH.search(text):
@@ -157,17 +158,20 @@ def module_suffixes(languages: frozenset[Language]) -> tuple[str, ...]:
 
 def module_names(folder: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     """The names of the modules with these suffixes in a folder, and of its packages with a `/` at the end."""
+    names: list[str] = []  # not yielded here: a caller that stops early would leave the folder open
     folders: list[str] = []
     try:
         with os.scandir(folder) as entries:
             for entry in islice(entries, _MAX_ENTRIES):
                 if entry.name.endswith(suffixes):
-                    yield entry.name
+                    names.append(entry.name)
                 elif ".py" in suffixes and entry.name.isidentifier() and entry.is_dir():
                     folders.append(entry.name)
-            if next(entries, None) is not None:
-                yield UNCHECKED
+            is_complete = next(entries, None) is None
     except OSError:
+        is_complete = False
+    yield from names
+    if not is_complete:
         yield UNCHECKED
     for name in folders[:_MAX_PACKAGES]:
         if _is_package(f"{folder}/{name}"):
@@ -221,7 +225,7 @@ def _imported_by_python(
     for package, imported in statements:
         if package is None:
             for module in imported.split(","):
-                # `import a . b as\tc`: white space may surround the dots, and any may surround `as`.
+                # `import a . b as\tc`: white space may surround the dots and `as`.
                 name = "".join(_AS.split(module, 1)[0].split())
                 yield from python_module_candidates(root, name)
             continue

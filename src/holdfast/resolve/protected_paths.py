@@ -13,9 +13,9 @@ from holdfast.settings import Settings
 def paths_hidden_from_sandboxes(settings: Settings) -> tuple[str, ...]:
     """The paths that must not be visible in a sandbox.
 
-    These are Holdfast's configuration files, the folders of those that belong to the user, Holdfast's data folder, and the folder
-    of all sessions' browsers. For each, the real path and the symbolic links on the way to it: a program that can change such a
-    link can make Holdfast use other data or another configuration.
+    Holdfast's configuration files, the folders of those that belong to the user, Holdfast's data folder, and the folder of all
+    sessions' browsers. Of each, the real path and the symbolic links on the way to it: a program that can change such a link can
+    make Holdfast use other data or another configuration.
     """
     # The folder of the operator's file is not included: it may contain files that sessions work on.
     folders = (settings.file.parent, settings.servers.user_file.parent, browsers_folder())

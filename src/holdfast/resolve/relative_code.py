@@ -17,7 +17,7 @@ _SWITCH = re.compile(
 _PLAIN_OPTION = re.compile(
     r"--(?:max-|no-|trace-|stack-|tls-|dns-|unhandled-|use-|enable-source-maps|abort-|disable-|throw-|pending-|network-)[\w-]*(?:=.*)?"
 )
-# The word after these is a path or the name of a package. A name is looked up from the working folder.
+# Options with a value that is a path or the name of a package. A name is looked up from the working folder.
 _LOADING_OPTION = re.compile(r"-r|--(?:require|import|loader|experimental-loader|env-file|openssl-config)")
 
 

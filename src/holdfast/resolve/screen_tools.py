@@ -1,8 +1,8 @@
 """Screen a server's tools before they are offered to a model.
 
 Invalid tools are withheld, and the texts of the others are cleaned. `ApprovedTools` says which definitions are offered: a tool
-with another definition is withheld until a person approves it. It also says which definitions may have hints and a title:
-they are removed from the others.
+with another definition is withheld until a person approves it. `ApprovedTools` also says which definitions keep their hints and
+title.
 """
 
 import hashlib

@@ -35,8 +35,8 @@ def select(
 ) -> Resolution:
     """Keep the servers and tools that every restriction allows, then set the workspace's variables for each server.
 
-    Servers of projects and clients do not get these variables. The author of such an entry chooses its name, and could
-    choose that of a server whose variables contain secrets.
+    Servers of projects and clients do not get these variables: the author of their entry chooses its name, and could choose the
+    name of a server whose variables contain secrets.
     """
     for restriction in restrictions:
         resolution = _restrict(resolution, restriction)

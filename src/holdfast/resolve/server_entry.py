@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 
-# Keys that have an effect only in entries from `TRUSTED_SOURCES`. A project or a client cannot grant itself anything.
+# Keys that grant something. They have an effect in entries from `TRUSTED_SOURCES`: a project or a client cannot grant itself anything.
 TRUSTED_SOURCE_KEYS = (
     "trust_level",
     "lifetime",
@@ -22,7 +22,7 @@ TRUSTED_SOURCE_KEYS = (
     "pin_tools",
     "folders",
 )
-# Of these, two also work in a project's entry: the user sees them when approving the server as confined.
+# The keys of `TRUSTED_SOURCE_KEYS` that also work in a project's entry: the user sees them when approving the server as confined.
 APPROVED_KEYS = ("network", "readable")
 COPY_HELP = (
     'copy the entry to your own list of servers (the setting servers.user_file), with "confined": true: without this key, '

@@ -136,7 +136,7 @@ class UnconfinedPathFinder:
     def _find_programs(self) -> tuple[str, ...]:
         """The paths in `UnconfinedPaths.programs`.
 
-        The file tools call this before each write, so it must be fast: the paths are kept until a list of servers changes, for at most a minute.
+        The file tools call this before each write, so the paths are kept until a list of servers changes, for at most a minute.
         """
         servers = self._settings.servers
         version = (_stamp(servers.host_file), _stamp(servers.user_file), time.monotonic() // _KEEP_SECONDS)

@@ -1,4 +1,4 @@
-"""The system calls that confined servers may not use, or not with all arguments. Both backends build their filters from it."""
+"""The system calls that confined servers may not use, or not with all arguments. Both backends build their filters from these lists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

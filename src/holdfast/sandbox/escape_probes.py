@@ -237,7 +237,7 @@ def _write_large_file(targets: Targets) -> str | None:
 
 
 def _survive(targets: Targets) -> str | None:
-    """Leave a daemon running that has locked a file. The runner checks later whether it still runs."""
+    """Leave a daemon running that has locked a file. The runner checks later whether the daemon still runs."""
     ready, started = os.pipe()
     if os.fork() == 0:
         os.setsid()

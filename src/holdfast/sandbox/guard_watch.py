@@ -213,7 +213,7 @@ class _WatchedRoot:
 class GuardWatch:
     """Watches the roots of the running servers that one host's keeper started, and kills a server if a guard vanishes.
 
-    All servers in a root are checked together: when an event is about one of their guarded names, and once a second.
+    All servers in a root are checked together: when an event is about one of their guarded names, and at regular intervals.
     """
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ class GuardWatch:
                 self._inotify.remove(watch)
 
     def _tick(self) -> None:
-        """Check all servers from time to time: a file system may report no events, or more than the queue can hold."""
+        """Check all servers at regular intervals: a file system may report no events, or more than the queue can hold."""
         assert self._inotify is not None
         self._check_all()
         seconds = _CHECK_SECONDS if self._inotify.works else _CHECK_SECONDS_WITHOUT_EVENTS
@@ -291,7 +291,7 @@ class GuardWatch:
 
     def _check_all(self) -> None:
         now = time.monotonic()
-        # A server can make the queue overflow again and again, so full checks are not made more often than this.
+        # A server can make the queue overflow again and again, so the time between two full checks has a minimum.
         if now < self._last_full_check + _CHECK_SECONDS_WITHOUT_EVENTS / 2:
             return
         self._last_full_check = now
@@ -332,7 +332,7 @@ class _Inotify:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd = -1
-        with contextlib.suppress(AttributeError):  # not on this platform
+        with contextlib.suppress(AttributeError):  # this platform has no inotify
             self.fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.works = self.fd >= 0
 

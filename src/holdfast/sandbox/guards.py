@@ -27,7 +27,7 @@ from holdfast.sandbox.read_only_names import find_read_only_names
 _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
-_DESCRIPTORS_PER_ROOT = 7  # without its guards, and without the lock on each folder above it
+_DESCRIPTORS_PER_ROOT = 7  # not counting its guards, and the lock on each folder above it
 _ALWAYS_ALLOWED_DESCRIPTORS = 78  # enough for one root at the greatest depth that `open_root` accepts
 
 
@@ -82,7 +82,7 @@ def guard_roots(
         extra_names |= find_linked_packages(root.path, confinement.writable)
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
-        # Also for a read-only root: if this server is the last to end in the root, it removes the placeholders of the others.
+        # Also for a read-only root: the last server to end in the root removes the placeholders of all servers.
         placeholders = after_exit.enter_context(keep_placeholders(root, () if is_read_only else names, locks))
         opener = PathOpener(resources)
         opened = None if is_read_only else _open_guarded(root, names, if_present, extra_names, opener)

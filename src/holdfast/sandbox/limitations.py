@@ -30,6 +30,6 @@ def list_limitations() -> tuple[str, ...]:
         )
     if not hasattr(os, "pidfd_open"):
         limitations.append(
-            "This Python has no os.pidfd_open: if the host dies, its servers may run on while a process that it forked still runs."
+            "This Python has no os.pidfd_open: if the host dies, its servers may run on until every process that the host forked has ended."
         )
     return tuple(limitations)

@@ -15,9 +15,11 @@ from holdfast.model.guarded_names import PACKAGE_FOLDERS
 
 log = logging.getLogger(__name__)
 
-_MAX_FOLDERS = 200  # that are searched in one folder of packages
-_MAX_ENTRIES = 20_000  # with pnpm, thousands of packages come before the first file
-_MAX_FILES_EACH = 2  # of one package's folder: a package manager links all of its files, or none
+_MAX_FOLDERS = 200  # how many folders are searched in one folder of packages
+# How many names are listed: with pnpm, thousands of packages come before the first file.
+_MAX_ENTRIES = 20_000
+# How many files of each folder are checked: a package manager links all files of a package, or none.
+_MAX_FILES_EACH = 2
 _KEEP_SECONDS = 60.0
 
 
@@ -53,10 +55,7 @@ def _folder_version(path: str) -> tuple[int, int, int] | None:
 
 @lru_cache(maxsize=256)
 def _has_hard_link(folder: str, _version: tuple[int, int, int], _minute: int) -> bool:
-    """Whether one of the first files has another name. Subfolders are searched before the folders next to them.
-
-    The result is cached: `_version` and `_minute` are part of the key.
-    """
+    """Whether one of the first files has a second hard link. `_version` and `_minute` are only parts of the cache's key."""
     pending, folders, entries = [folder], 0, 0
     while pending and folders < _MAX_FOLDERS and entries < _MAX_ENTRIES:
         folders += 1

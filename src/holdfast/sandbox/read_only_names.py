@@ -1,8 +1,8 @@
 """Find out which names in the roots of a confined server, or of a sandboxed session's file tools, must not be changed.
 
-These are the names that contain what other programs execute: Holdfast's own code, the targets of links in guarded folders
-(`.git/hooks/pre-commit` may be a link to `tools/pre-commit`), the repository that a `.git` file names, and files that links
-in the user's home lead to (`~/.bashrc` may be a link to `dotfiles/bashrc`).
+Such a name contains what other programs execute: Holdfast's own code, the target of a link in a guarded folder
+(`.git/hooks/pre-commit` may be a link to `tools/pre-commit`), the repository that a `.git` file names, or a file that a link
+in the user's home leads to (`~/.bashrc` may be a link to `dotfiles/bashrc`).
 """
 
 import errno
@@ -27,7 +27,7 @@ _MAX_FOLDER_ENTRIES = 2000  # a guarded folder with more entries counts as too m
 # For all paths that are followed at one start of a server, or at one write of the file tools.
 _MAX_STEPS = 10_000
 _STEPS_PER_LINK = 20  # so that there can be at most 500 links
-_MAX_NAMES = 16  # in one root: each is a mount, and needs a descriptor while the server runs
+_MAX_NAMES = 16  # names in one root: each is a mount, and needs a descriptor while the server runs
 _GIT_FILE_BYTES = 8192
 
 
@@ -100,7 +100,7 @@ def _find_linked(roots: Iterable[str], writable: Collection[str]) -> Iterator[Fo
         if ".git" in names:
             for repository in _find_repositories(f"{root}/.git", budget):
                 folders += [repository.real] if repository.real else []
-                # Such a repository contains the root. The server cannot reach the rest of it.
+                # If a repository contains the root, the server cannot reach the rest of the repository.
                 is_around = repository.real != root and is_within(root, repository.real or "")
                 yield replace(repository, real=None) if is_around else repository
         for folder in dict.fromkeys(folders):
@@ -143,9 +143,9 @@ def _find_repositories(git: str, budget: StepBudget) -> Iterator[FollowedPath]:
 
 
 def _read_paths(file: str, prefix: str = "") -> Iterable[str]:
-    """The path that a `.git` or `commondir` file contains, with the spaces around it and, if there are any, also without them.
+    """The path in a `.git` or `commondir` file, with and without the spaces around it; empty if the file contains no path.
 
-    Git's implementations differ in whether they remove the spaces. Empty if the file contains no path.
+    Git's implementations differ in whether they remove the spaces.
     """
     try:
         text = os.fsdecode(read_untrusted_file(file, limit=_GIT_FILE_BYTES))

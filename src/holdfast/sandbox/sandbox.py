@@ -102,7 +102,7 @@ def make_sandbox(
     keep_in: Path | None = None,
     changeable_roots: ChangeableRoots | None = None,
 ) -> SandboxBackend:
-    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else a bubblewrap sandbox. It is not tested here.
+    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else a bubblewrap sandbox. Does not test whether it works.
 
     `keep_in` is only for containers: the data folder whose sessions keep their containers; None if containers are not kept.
     `changeable_roots` is only for bubblewrap: the stored list of the folders that confined servers could change.

@@ -76,7 +76,7 @@ class Bindings:
 def read_bindings(registry_folder: Path) -> Bindings:
     """Read the stored bindings.
 
-    Raises if the file is damaged or other users can change it. Without it, the workspace's limits would not apply in bound folders.
+    Raises if the file is damaged or other users can change it, because the limits of a workspace must apply in its bound folders.
     """
     file = registry_folder / _FILE
     try:
@@ -129,16 +129,13 @@ def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
 
 
 def read_announcement(folder: Path) -> Announcement | None:
-    """Read which workspace a folder or its nearest parent with such a file announces. Links in the path must be resolved.
+    """Read which workspace the nearest announcement names: that of the folder, or else of the nearest parent folder that has one.
 
-    The search ends at the root of the repository, or else at the root of the file system.
+    None if there is no announcement, or if the nearest one is invalid. Links in the path must be resolved.
     """
-    for above in (folder, *folder.parents):
-        if name := _read_name(above)[0]:
-            return Announcement(folder=str(above), workspace=name)
-        if os.path.lexists(above / ".git"):
-            return None
-    return None
+    above = _find_announcing_folder(folder)
+    name = "" if above is None else _read_name(above)[0]
+    return Announcement(folder=str(above), workspace=name) if name else None
 
 
 def find_announcement_problem(folder: Path) -> str:
@@ -146,13 +143,19 @@ def find_announcement_problem(folder: Path) -> str:
 
     Links in the folder's path must be resolved.
     """
+    above = _find_announcing_folder(folder)
+    problem = "" if above is None else _read_name(above)[1]
+    return f"{above / ANNOUNCEMENT}: {problem}." if above is not None and problem else ""
+
+
+def _find_announcing_folder(folder: Path) -> Path | None:
+    """The folder, or its nearest parent, that has an announcement. The search ends at the root of the repository or of the file system."""
     for above in (folder, *folder.parents):
         if os.path.lexists(above / ANNOUNCEMENT):
-            _, problem = _read_name(above)
-            return f"{above / ANNOUNCEMENT}: {problem}." if problem else ""
+            return above
         if os.path.lexists(above / ".git"):
-            return ""
-    return ""
+            return None
+    return None
 
 
 def _read_name(folder: Path) -> tuple[str, str]:

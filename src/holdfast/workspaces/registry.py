@@ -381,7 +381,7 @@ class Registry:
         return self._locate(content, file)
 
     def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _RegistryEntry:
-        """Find the folder of a workspace. This is not cached, because a link in its path can change at any time."""
+        """Find the folder of a workspace. The folder is not cached, because a link in the path can change at any time."""
         if not content.path:
             return _RegistryEntry(content=content, folder=None)
         try:
@@ -447,9 +447,9 @@ class Registry:
             write_bindings(self._folder, change(read_bindings(self._folder)))
 
     def _create_unique(self, new: Workspace) -> Workspace:
-        """Create the file, with another slug if this slug belongs or belonged to another folder. The caller must hold the lock.
+        """Create the file of a workspace. The caller must hold the lock.
 
-        A folder that was registered before keeps its earlier slug.
+        A folder that was registered before gets its earlier slug. Any other gets a slug that belongs and belonged to no other folder.
         """
         bindings = read_bindings(self._folder)
         registered = {_slug(entry).lower() for entry in self._scan()}

@@ -98,7 +98,7 @@ async def test_process_that_attaches_sees_the_past_and_prompts(owner: Owner):
     assert [stored.seq for stored in door.events if not isinstance(stored.event, Prompted)] == sorted(
         {stored.seq for stored in door.events if not isinstance(stored.event, Prompted)}
     )
-    assert len(door.seen(Prompted)) == 1  # of the owner; it shows its own prompt itself
+    assert len(door.seen(Prompted)) == 1  # the owner's prompt; this process shows its own prompt itself
     assert "files.write" in "".join(event.text for event in door.seen(Replied) if isinstance(event, Replied))
 
 

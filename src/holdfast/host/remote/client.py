@@ -30,7 +30,7 @@ from holdfast.wire.socket import SocketTransport
 CONNECT_SECONDS = 5.0
 """How long the owner of a session may take to answer."""
 _CHANGE_SECONDS = 30.0
-"""How long a change of the session may take. It waits until this process has handled the events before it."""
+"""How long the session's owner may take to change or describe the session. A change ends when this process has handled its event."""
 
 OnEvents = Callable[[Sequence[StoredEvent]], Awaitable[None]]
 """Called with the session's next events, in order. Later events arrive after it has returned."""

@@ -265,7 +265,7 @@ class _Attached:
 
 @dataclass(slots=True, eq=False)
 class _UnstartedPrompt:
-    """A prompt that has arrived and is not in the session's queue yet. A `cancel` that arrives before that also cancels it."""
+    """A prompt that has arrived and is not in the session's queue yet. A `cancel` also cancels such a prompt."""
 
     is_cancelled: bool
 

@@ -1,4 +1,4 @@
-"""Where hosts listen: one Unix socket each, in the folder `sockets` of the data folder. Only the folder's owner can open it."""
+"""Where hosts listen: one Unix socket each, in the folder `sockets` of the data folder, which only its owner can open."""
 
 import os
 import shlex
@@ -13,7 +13,7 @@ from holdfast.model.errors import HoldfastError
 SOCKETS_FOLDER = "sockets"
 _MAX_PATH = 100  # the kernel's limit for the path of a socket is 108 bytes
 _BACKLOG = 16
-_MAX_CHECKED = 100  # sockets that may belong to processes that have ended
+_MAX_CHECKED = 100  # how many sockets are checked, because their processes may have ended
 
 
 def open_listening_socket(data_dir: Path, name: str) -> socket.socket:
@@ -43,8 +43,8 @@ def remove_socket(data_dir: Path, name: str) -> None:
 def connect_socket(data_dir: Path, name: str) -> socket.socket:
     """Connect to the host that listens on the socket with this name; raise OSError if there is none, or if its queue is full.
 
-    This never waits: connecting to a stopped process whose queue is full would block the whole event loop. A stopped process
-    whose queue is not full is not noticed here.
+    Never blocks: waiting for a stopped process whose queue is full would block the whole event loop. A stopped process whose
+    queue is not full is not noticed here.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     connection.setblocking(False)
@@ -66,7 +66,7 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 
 class _ShortPath:
-    """The path of a socket, short enough for the kernel: a long path is replaced by one through an open descriptor of the folder."""
+    """The path of a socket, short enough for the kernel: a long path is replaced by a path through an open descriptor of the folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -91,20 +91,22 @@ def _check_private(folder: Path) -> None:
         raise HoldfastError(
             codes.STORE_UNREADABLE,
             f"'{folder}' is not a folder that only you can open.",
-            hint=f"Remove it, or run: {shlex.join(['chmod', '700', str(folder)])}",
+            hint=f"Remove it, or run: {shlex.join(['chmod', '700', str(folder)])}"
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            else "Remove it.",
         )
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove the sockets on which no process listens any more."""
+    """Remove the sockets of processes that have ended."""
     for path in sorted(folder.iterdir())[:_MAX_CHECKED]:
-        # A datagram socket cannot be connected to a stream socket. So the attempt tells whether a process listens, and does not
-        # take a place in the queue of a process that is stopped.
+        # A datagram socket cannot be connected to a stream socket: the error tells whether a process listens, and the attempt
+        # takes no place in the queue of a stopped process.
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             with _ShortPath(folder, path.name) as short_path:
                 probe.connect(short_path)
-        except ConnectionRefusedError:  # its process has ended
+        except ConnectionRefusedError:  # the process has ended
             path.unlink(missing_ok=True)
         except OSError:
             pass

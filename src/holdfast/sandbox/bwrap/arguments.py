@@ -1,4 +1,4 @@
-"""Build bubblewrap's arguments for one confined server. These functions access no files."""
+"""Build bubblewrap's arguments for one confined server, without accessing files."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,7 +46,8 @@ def build_arguments(
 ) -> list[str]:
     """All arguments before the program.
 
-    `ids` are the uid and gid in the sandbox. `fds` are the numbers of the seccomp filter, the ready pipe and the start pipe in it.
+    `ids` are the uid and gid in the sandbox. `fds` are the descriptors of the seccomp filter, the ready pipe and the start pipe,
+    as numbered in the sandbox.
     """
     uid, gid = ids
     seccomp, ready, start = fds

@@ -181,7 +181,7 @@ class _ProcessBuilder:
         self.resources, self.after_setup, self.after_exit = resources, after_setup, after_exit
         self.protected = ProtectedFolders((*self.confinement.protected, str(locks_folder())), resources)
         self.bwrap, self.prlimit = bwrap, prlimit
-        # The first is for the file with bubblewrap's arguments. It is set last: the arguments name the other descriptors.
+        # The first descriptor is for the file with bubblewrap's arguments. It is set last, because the arguments name the others.
         self.descriptors: list[int] = [-1]
         self.user = NOBODY, NOBODY
         self.folder_group = ""

@@ -46,7 +46,7 @@ def plan_cgroups(
 def _plan_unified(
     root: Path, own_group: str, limits: Mapping[str, str], folder_group: str, *, lower_priority: bool
 ) -> Iterator[Cgroup]:
-    """The group in the hierarchy of version 2, with those limits whose controllers can be used; none if there are none."""
+    """The group in the hierarchy of version 2, with those limits whose controllers can be used; none if no controller can be used."""
     # A system that uses both versions has version 2 in `unified`.
     for mount in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
         parent = _parent_group(root / mount, own_group)

@@ -5,7 +5,7 @@ the sandbox's network namespace, and the host accepts its connections. FD is a s
 before the server is executed.
 """
 
-import _socket  # `socket` would import ten more modules, which doubles the time that this script takes
+import _socket  # `socket` would import many modules, and so delay the start of the server
 import os
 import sys
 

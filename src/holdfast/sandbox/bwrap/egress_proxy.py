@@ -1,7 +1,7 @@
 """The egress proxy: it runs in the host, and lets one sandbox reach the hosts granted to it.
 
-It shares the event loop with all sessions. So the number of connections that it accepts per second, and of pieces of data
-that it copies per second, is limited for each sandbox. Further connections and data wait in the kernel.
+The proxy shares the event loop with all sessions. So the number of connections that it accepts per second, and of pieces of
+data that it copies per second, is limited for each sandbox. Further connections and data wait in the kernel.
 """
 
 import array
@@ -35,7 +35,7 @@ _REFUSE_SECONDS = 2.0
 _REFUSE_READS = 4  # how many times to read what the client still sends after a refusal
 _CHUNK_BYTES = 64 * 1024
 _SLACK_SECONDS = 0.004  # how much longer to wait than needed, so that fewer timers are set
-_DESCRIPTORS_EACH = 2  # of one connection: to the client, and to the remote host
+_DESCRIPTORS_PER_CONNECTION = 2  # one to the client, and one to the remote host
 _VERDICT_LINES = {403: b"Holdfast-Egress: refused\r\n", 502: b"Holdfast-Egress: failed\r\n"}
 _proxy_numbers = itertools.count(1)
 
@@ -53,8 +53,8 @@ class _OpenConnections:
         self.total = 0
 
     def may_open(self, own: int) -> bool:
-        """Whether a sandbox with `own` connections may open another: only while it has fewer than are still free."""
-        return own < descriptor_limit() // 4 // _DESCRIPTORS_EACH - self.total
+        """Whether a sandbox with `own` connections may open another: only if more than `own` connections are still free."""
+        return own < descriptor_limit() // 4 // _DESCRIPTORS_PER_CONNECTION - self.total
 
 
 _open_connections = _OpenConnections()
@@ -113,7 +113,7 @@ class EgressProxy:
             while True:
                 await self._slots.acquire()
                 await self._accepts.wait()
-                while not _open_connections.may_open(self._connection_count):  # noqa: ASYNC110 - loops may share it
+                while not _open_connections.may_open(self._connection_count):  # noqa: ASYNC110 - several event loops may share `_open_connections`
                     await asyncio.sleep(_RETRY_SECONDS)
                 try:
                     client, _ = await loop.sock_accept(listener)

@@ -1,7 +1,7 @@
 """Compare the mounts of a new sandbox with the plan, before its server may run.
 
-Bubblewrap mounts by path. If another process replaces a folder on such a path at that moment, the wrong folder is mounted,
-or at the wrong place. So the result is always checked.
+Bubblewrap mounts by path. If another process replaces a folder on such a path at that moment, a wrong folder is mounted, or a
+folder is mounted at a wrong place. So the result is always checked.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from holdfast.sandbox.opened_path import Identity
 from holdfast.sandbox.protected_folders import is_of_kernel
 
 _BWRAP_MOUNTS = ("/", "/proc", "/dev", "/tmp", "/run")
-# Bubblewrap mounts more inside these, its own file systems. No other process can put anything there.
+# Bubblewrap mounts further file systems of its own inside these folders, in which no other process can put anything.
 _UNCHECKED_FOLDERS = ("/proc", "/dev")
 _NICE = 5
 _POLL_SECONDS = 0.001
@@ -55,9 +55,9 @@ class MountPlan:
     def wait_and_check(self, pid: int) -> bool:
         """Wait until bubblewrap has mounted everything for the process `pid`. Raise if a mount is not as planned. Blocks.
 
-        Once everything is mounted, detach the sandbox's mounts from those of the machine, if this process may do so, and make the device
-        files read-only, if the plan says so. Then compare the mounts with the plan. Finally, lower the priority of the process, if the plan
-        says so. Return False if the process has ended.
+        Before the mounts are compared with the plan, detach them from those of the machine if this process is root, and make the
+        device files read-only if the plan says so. Afterwards, lower the priority of the process if the plan says so. Return False
+        if the process has ended.
         """
         deadline = time.monotonic() + _SETUP_SECONDS
         problem = "it took too long"
@@ -67,7 +67,7 @@ class MountPlan:
                 text = _read_text(f"/proc/{pid}/mountinfo")
             except OSError:
                 return False
-            # The text is read every millisecond. To parse all of it each time would slow down the whole process.
+            # Only the lines about `/` are parsed, because the text is read every millisecond.
             if is_set_up(parse_mountinfo("\n".join(_ROOT_LINE.findall(text))), on_host):
                 _detach(pid, self._device_files(text), must_succeed=self.protect_devices)
                 try:  # read again, because mounts of the machine may have appeared before the sandbox was detached
@@ -145,19 +145,15 @@ def is_set_up(mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> bo
 def _detach(pid: int, device_files: Iterable[str], *, must_succeed: bool) -> None:
     """Detach the mounts of a sandbox from those of the machine, and make its device files read-only, if this process is root.
 
-    Bubblewrap's mounts follow those of the machine: what root mounts later in a folder of the server, such as the `/proc` of a
-    `chroot`, would appear in the sandbox, and a server with the machine's uid 0 could change the kernel's settings there. Only
-    root may change this for a running sandbox. With `must_succeed`, raise if it fails.
-
-    Programs can still write to a read-only device file. Bubblewrap's `--remount-ro` would also set `nodev`, and the device could not
-    be opened.
+    What root mounts later in a folder of the server, such as the `/proc` of a `chroot`, would otherwise appear in the sandbox, and a
+    server with the machine's uid 0 could change the kernel's settings there. With `must_succeed`, raise on failure.
     """
     if os.geteuid() != 0:
         return
     problem = ["the thread did not end"]  # the thread empties this list, or replaces the text
     try:
         namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # the process has ended, as its next look-up will show
+    except OSError:  # the process has ended, which the caller notices when it reads the mounts again
         return
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -166,6 +162,7 @@ def _detach(pid: int, device_files: Iterable[str], *, must_succeed: bool) -> Non
             _check(libc.unshare(_CLONE_FS))
             _check(libc.setns(namespace, _CLONE_NEWNS))
             _check(libc.mount(None, b"/", None, ctypes.c_ulong(_PRIVATE_BELOW), None))
+            # Programs can still write to a read-only device file. Bubblewrap's `--remount-ro` would also set `nodev`.
             for path in device_files:
                 flags = os.statvfs(path).f_flag
                 kept = sum(value for flag, value in _KEPT_FLAGS.items() if flags & flag)

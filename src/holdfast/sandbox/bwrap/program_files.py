@@ -21,7 +21,7 @@ _MAX_SIBLINGS = 60  # each needs a descriptor and a mount
 _MAX_ENTRIES = 5000
 _MAX_PATH_FILES = 100  # `.pth` files and finder modules of one `site-packages`
 _FILE_BYTES = 64 * 1024
-# Folders that contain more than one program. They are never mounted for one of them.
+# Folders that may contain several programs, so they are never mounted for one of these.
 _SHARED_FOLDERS = ("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/opt", "/srv", "/mnt", "/media")
 # In the `__editable___…_finder.py` that setuptools writes: a dict from each package to its folder.
 _MAPPING = re.compile(rb"^MAPPING\b[^=\n]*=\s*(\{[^\n]*\})", re.MULTILINE)
@@ -30,7 +30,7 @@ _MAPPING = re.compile(rb"^MAPPING\b[^=\n]*=\s*(\{[^\n]*\})", re.MULTILINE)
 def script_files(opener: PathOpener, script: OpenedPath, protected: Collection[str]) -> Iterator[OpenedPath]:
     """What a script needs to run: its package's folder if it has a manifest, else the script and the sources next to it.
 
-    `protected` are Holdfast's own folders. A folder that contains one is not mounted.
+    `protected` are Holdfast's own folders. A folder that overlaps with one is not mounted.
     """
     assert script.folder is not None
     for folder in islice(script.folder.self_and_parents(), _MAX_LEVELS):
@@ -66,7 +66,7 @@ def editable_folders(
 
 
 def is_shared_folder(path: str, protected: Collection[str]) -> bool:
-    """Whether a folder contains more than one program: a home, or a folder that contains one; or contains `protected` paths."""
+    """Whether a folder may contain more than one program, is or contains a home folder, or overlaps with a `protected` path."""
     try:
         home = pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:

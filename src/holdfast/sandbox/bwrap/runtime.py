@@ -46,7 +46,7 @@ class ProgramRuntime:
     """A program, and the files that it needs outside the system folders and its roots."""
 
     program: str
-    """Its path in the sandbox: a real path, but a link at its end is kept, because Python finds its environment by that link."""
+    """The program's path in the sandbox: a real path, but a link at its end is kept, because Python finds its environment by that link."""
     needed: tuple[OpenedPath, ...]
     """What to mount: regular files, folders of recognised runtimes, and links."""
 

@@ -117,7 +117,7 @@ def _socket_rule(families: tuple[int, ...]) -> tuple[Instruction, ...]:
 
 
 _RULES: dict[str, tuple[Instruction, ...]] = {
-    # Their flags are in memory, which a filter cannot read. With ENOSYS, programs fall back to `clone` and `openat`.
+    # The flags of these two are in memory, which a filter cannot read. With ENOSYS, programs fall back to `clone` and `openat`.
     "clone3": (_deny(errno.ENOSYS),),
     "openat2": (_deny(errno.ENOSYS),),
     # The kernel limits asynchronous requests for the whole machine (fs.aio-max-nr). With ENOSYS, programs use threads.

@@ -29,7 +29,7 @@ from holdfast.sandbox.sandbox import Availability, CachedCheck, PreparedProcess,
 from holdfast.sandbox.user_and_group import server_user
 
 _LABEL = "dev.holdfast.host"
-_IN_USE_SECONDS = 5.0  # below `_PREPARE_SECONDS` in `start_confined.py`
+_IN_USE_SECONDS = 5.0  # less than `_PREPARE_SECONDS` in `start_confined.py`
 # Numbers of the descriptors passed to the engine: the environment, the seccomp profile.
 _ENV_FD, _SECCOMP_FD = 3, 4
 
@@ -248,10 +248,9 @@ def _open_paths(
     after_exit: ExitStack,
     executed: Iterable[str],
 ) -> tuple[tuple[int, int], GuardPlan]:
-    """Open all paths, lock the roots, and create placeholders in them.
+    """Open all paths, and guard the roots. Return the uid and gid for the container, and the guards.
 
-    Raise if a path contains a symbolic link, or overlaps with Holdfast's own folders. Return the uid and gid for the container,
-    and the guards in its roots.
+    Raise if a path contains a symbolic link, or overlaps with Holdfast's own folders.
     """
     protected = ProtectedFolders((*confinement.protected, str(locks_folder())), resources)
     roots = [open_root(root, PathOpener(resources)) for root in outermost(confinement.roots)]

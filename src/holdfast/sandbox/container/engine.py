@@ -8,7 +8,7 @@ import subprocess
 from holdfast.sandbox.own_code import system_path
 
 _SECONDS = 60.0
-_BLOCKING_SECONDS = 8.0  # below `_PREPARE_SECONDS` in `start_confined.py`
+_BLOCKING_SECONDS = 8.0  # less than `_PREPARE_SECONDS` in `start_confined.py`
 _ENGINE_ENV = (
     "HOME",
     "XDG_RUNTIME_DIR",

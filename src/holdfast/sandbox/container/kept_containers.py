@@ -56,7 +56,7 @@ class KeptContainers:
                 )
                 self._run("rm", "--force", name)
                 return False
-            # Its host was killed. No other host uses the container, because only one at a time has the session open.
+            # The host that started the container was killed. No other host uses it, because only one at a time has the session open.
             if is_running != "false":
                 self._run("stop", "-t", "0", name)
         except TimeoutError as error:
@@ -110,7 +110,7 @@ class KeptContainers:
 
 
 def find_kept_containers(engine: str, data_folder: Path) -> KeptContainers | None:
-    """The kept containers of this engine, also if `sandbox.keep` is no longer set. None if there is no such engine."""
+    """The kept containers of this engine, even if `sandbox.keep` is not set now. None if there is no such engine."""
     candidate = Engine(engine)
     return KeptContainers(candidate, data_folder) if engine and candidate.find() else None
 

@@ -65,7 +65,7 @@ def _deny_if(names: list[str], *arguments: Argument, error: int = errno.EPERM) -
 
 
 def _equals(index: int, value: int) -> Argument:
-    """The kernel ignores the high half of the arguments that are checked here, so a program can set any bits there."""
+    """Compare only the low half of an argument: the kernel ignores the high half, so a program can set any bits there."""
     return _masked(index, 0xFFFFFFFF, value)
 
 

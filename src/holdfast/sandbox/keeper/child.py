@@ -72,7 +72,7 @@ class Child:
             log.warning("server has not ended in time", extra={"server_pid": self.pid})
 
     def terminate(self) -> None:
-        """Send SIGTERM to all processes of the server now, and SIGKILL after one second. Does not wait."""
+        """End all processes of the server, as `ProcessHandle.terminate` says. Does not wait."""
         self._handle.terminate()
 
     def terminate_quickly(self) -> None:

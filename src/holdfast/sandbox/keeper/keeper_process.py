@@ -1,7 +1,7 @@
 """The keeper process, and the supervisors that it forks.
 
 Each server has a supervisor, which ends the server when the host closes its socket or dies. A supervisor whose server
-has ended waits for the next server, because a fork of Python takes a millisecond. This file runs as a script,
+has ended waits for the next server, which then needs no fork. This file runs as a script,
 `python -I -S keeper_process.py FD MAX_OPEN_FILES`. It uses only the standard library, and has one thread.
 """
 
@@ -24,16 +24,16 @@ from typing import Any, NoReturn
 
 _SET_PDEATHSIG, _SET_SUBREAPER = 1, 36
 _HOST_GONE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL after the host closed the socket or died
-_LEFTOVER_GRACE = 0.5  # the same, for processes left behind by a server that exited
+_LEFTOVER_GRACE = 0.5  # seconds from SIGTERM to SIGKILL for processes that an exited server left behind
 _KILL_SECONDS = 5.0  # a process that survives SIGKILL this long is another user's, or stuck in the kernel
-_SURVIVOR_PAUSE = 5.0  # how often such a process gets SIGKILL again
-# How long the server's process group may take to exit. After that, its other processes are looked for.
+_SURVIVOR_PAUSE = 5.0  # how often a process that survived SIGKILL gets it again
+# How long the server's process group may take to exit. After that, the server's other processes are looked for.
 _GROUP_SECONDS = 0.1
 _MAX_KILL_PAUSE = 0.5
 _CGROUP_ATTEMPTS = 50
 _MAX_IDLE = 32  # supervisors without a server
-_IDLE_SECONDS = 5.0  # after this long without a start or an end of a server, they exit
-_MAX_DESCRIPTORS = 250  # in one message; the kernel passes at most 253
+_IDLE_SECONDS = 5.0  # after this long without a start or an end of a server, idle supervisors exit
+_MAX_DESCRIPTORS = 250  # descriptors in one message; the kernel passes at most 253
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _libc = ctypes.CDLL(None)
 
@@ -107,8 +107,8 @@ def _fork_supervisor(control: socket.socket, idle: "_IdleSupervisors", socket_fd
 class _IdleSupervisors:
     """Supervisors whose server has ended, and which wait for the socket of the next one.
 
-    Each of them has sent the keeper process a channel of its own, through a socket that all supervisors inherit.
-    It exits when the keeper process closes the channel or dies.
+    Each idle supervisor has sent the keeper process a channel of its own, through a socket that all supervisors inherit.
+    The supervisor exits when the keeper process closes the channel or dies.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class _IdleSupervisors:
     def start(self, socket_fd: int) -> bool:
         """Give the socket to an idle supervisor. Return whether there is one."""
         while self.channels:
-            with self.channels.pop() as channel, contextlib.suppress(OSError):  # a killed one is skipped
+            with self.channels.pop() as channel, contextlib.suppress(OSError):  # skip a killed supervisor
                 socket.send_fds(channel, [b"+"], [socket_fd])
                 return True
         return False
@@ -193,7 +193,8 @@ class _Supervisor:
     def run(self) -> bool:
         """Supervise the server until no process of it is left. Return whether this process can supervise another one.
 
-        If processes cannot be ended, wait for them as long as the host lives: it holds the locks of their folder until then.
+        If processes cannot be ended, wait for them as long as the host lives, because the host holds the locks of their folder
+        until they have ended.
         """
         received = _receive_request(self.host)
         if received is None:
@@ -209,7 +210,7 @@ class _Supervisor:
             if not self.has_survivors:
                 self._clean_up()
             cgroups.remove()
-        # A control group is named after this process, and a process that could not be killed is still its child.
+        # Not with a control group, which is named after this process, or with a child that could not be killed.
         return not cgroups.groups and not _has_children()
 
     def _start(self, fds: list[int], cgroups: "_Cgroups") -> None:
@@ -270,8 +271,8 @@ class _Supervisor:
     def _send_signals(self) -> None:
         """Send SIGTERM to all processes of the server first, then SIGKILL.
 
-        The server's own process group gets each signal first, because most servers then exit. To find other processes, all
-        of /proc must be read, which takes long if many servers end at the same time.
+        The server's own process group gets each signal first: most servers then exit, and /proc need not be searched for other
+        processes.
         """
         now = time.monotonic()
         if not self.sent_term:
@@ -296,10 +297,8 @@ class _Supervisor:
         self.kill_pause = _SURVIVOR_PAUSE if self.has_survivors else min(2 * self.kill_pause, _MAX_KILL_PAUSE)
 
     def _signal_group(self, number: int) -> bool:
-        """Send a signal to the server's group, once. Return whether it was sent.
-
-        After the server was reaped, no signal is sent: another process could have its number by then.
-        """
+        """Send a signal to the server's group, once. Return whether it was sent."""
+        # Not after the server was reaped: another process group could have its number by then.
         if self.group_signal == number or self.is_reaped:
             return False
         self.group_signal = number
@@ -420,7 +419,7 @@ class _Cgroups:
                     time.sleep(0.01)
                 else:
                     break
-            with contextlib.suppress(OSError):  # other servers use an outer group
+            with contextlib.suppress(OSError):  # other servers may still use an outer group
                 for _ in groups[:-1]:
                     folder = folder.parent
                     folder.rmdir()
@@ -481,7 +480,7 @@ def _watch_peer(peer: socket.socket, poll: "select.poll") -> int:
     pid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
     try:
         fd = os.pidfd_open(pid)
-    except (OSError, AttributeError):  # not every build of Python has it
+    except (OSError, AttributeError):  # not every build of Python has `pidfd_open`
         return -1
     poll.register(fd, select.POLLIN)
     return fd

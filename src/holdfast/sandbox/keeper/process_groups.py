@@ -16,7 +16,7 @@ from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
 class ProcessGroups:
     """Starts each server in a process group of its own, and ends the whole group.
 
-    It cannot end a server that leaves its group, nor any server once the host has been killed.
+    A server that leaves its group is not ended. If the host is killed, no server is ended.
     """
 
     pid: int | None = None
@@ -88,7 +88,7 @@ class _ProcessGroup:
             self._callbacks.append(callback)
 
     def _signal(self, number: int) -> None:
-        # The leader is reaped only in `_on_exit`, so the number cannot belong to another group before.
+        # The leader is reaped only in `_on_exit`, so the number cannot belong to another group before that.
         if not self._exit.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)

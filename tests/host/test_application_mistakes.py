@@ -1,4 +1,4 @@
-"""Mistakes in a program that uses the Python API: each is an error at once, which says what to write."""
+"""Mistakes in an application that uses the Python API: each is an error at once, which says what to write."""
 
 import asyncio
 import os
@@ -194,7 +194,7 @@ async def test_a_stored_session_is_reopened_in_its_folders_without_naming_them(t
         plain_again = await host.reopen(plain.context.session_id)
         await plain_again.close()
         with pytest.raises(HoldfastError, match="There is no session"):
-            await host.reopen(session_id)  # it is ann's
+            await host.reopen(session_id)  # the session is ann's
 
     assert (again.context.cwd, again.context.roots) == (session.context.cwd, session.context.roots)
     assert plain_again.permission.mode.value == "read-only"
