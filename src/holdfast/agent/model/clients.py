@@ -40,7 +40,7 @@ class ModelClients:
         await self._http.aclose()
 
     def has(self, config: ModelConfig) -> bool:
-        """Return whether the client of a model was made. If not, `get` may import a library, which takes long."""
+        """Return whether the client of a model was made. If not, call `get` in a thread, because it may import a library."""
         return _cache_key(config) in self._models
 
     def get(self, config: ModelConfig) -> Model:
@@ -49,7 +49,7 @@ class ModelClients:
         if key not in self._models:
             model = self._make_or_explain(config)
             if model.system != CUSTOM_ENDPOINT:
-                get_snapshot()  # imports the prices, which also takes long
+                get_snapshot()  # imports the prices now, and not on the event loop when the first answer has ended
             self._models[key] = model
         return self._models[key]
 

@@ -108,9 +108,9 @@ def missing_library(config: ModelConfig, package: str) -> HoldfastError:
     """The provider needs a package that is not installed."""
     provider = config.name.partition(":")[0]
     extras = metadata("pydantic-ai-slim").get_all("Provides-Extra") or ()
-    extra = provider if provider in extras else "openai"  # the API of most others is OpenAI's
-    is_ours = extra in ("anthropic", "google", "openai")
-    install = shlex.join(("pip", "install", "holdfast[models]" if is_ours else f"pydantic-ai-slim[{extra}]"))
+    extra = provider if provider in extras else "openai"  # most other providers have the API of OpenAI
+    is_in_models_extra = extra in ("anthropic", "google", "openai")
+    install = shlex.join(("pip", "install", "holdfast[models]" if is_in_models_extra else f"pydantic-ai-slim[{extra}]"))
     needed = f"the package {package}" if package else "a package that is not installed"
     return _unavailable(f"Models of {provider!r} need {needed}. Install it: {install}")
 

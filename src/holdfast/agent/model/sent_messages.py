@@ -61,7 +61,7 @@ def _is_accepted(part: ModelResponsePart, message: ModelResponse, model: Model) 
         return True
     if message.provider_name != model.system:
         return False
-    # By the name of the class, whose module is imported only if it is used. One provider can have both APIs.
+    # One provider can have both APIs. They are told apart by the name of the class, because its module is imported only if it is used.
     api = type(model).__name__
     if api.endswith("ResponsesModel"):
         encrypted = model.profile.get("openai_supports_encrypted_reasoning_content") is True
