@@ -92,7 +92,7 @@ def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[st
     if snapshot is None or start.line > len(snapshot.lines):
         raise ToolError(
             codes.BAD_CURSOR,
-            f"There is no cursor {cursor[:40]!r} in {tab.id} any more. Ask again without a cursor.",
+            f"There is no cursor {cursor[:40]!r} in {tab.id}, or its lines are no longer kept. Ask again without a cursor.",
         )
     notices = _notices(stage, budget // 3)
     shown = view(snapshot, budget - _OVERHEAD - _cost(notices), start)
@@ -136,7 +136,7 @@ def _notices(stage: Stage, budget: int) -> list[str]:
         f"! {notice.what}{f': {one_line(notice.page_text, 150)}' if notice.page_text else ''}"
         for notice in notices[:_MAX_NOTICES]
     ]
-    count = fitting(lines, budget - 20)  # 20 tokens for the line that counts the others
+    count = fitting(lines, budget - 20)  # 20 tokens for the line that counts the notices left out
     if count < len(notices):
         return [*lines[:count], f"! {len(notices) - count} more: see dialogs, downloads, tabs"]
     return lines

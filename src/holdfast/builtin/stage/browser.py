@@ -42,7 +42,7 @@ class Stage:
         self.id = stage_id
         self.context_id = context_id
         self.download_folder = download_folder
-        """Its path inside the browser's folder; empty if the browser is attached."""
+        """The path of the folder inside the browser's folder; empty if the browser is attached."""
         self.tabs: dict[str, Tab] = {}
         self.current: Tab | None = None
         self.dialogs = Dialogs()
@@ -227,7 +227,7 @@ class Browser:
                 tab.title = info.title[:MAX_TEXT]
 
     async def close(self) -> None:
-        """End the browser. One that Holdfast has not started is only disconnected."""
+        """End the browser. If Holdfast has not started it, only close the connection."""
         if self._closing is None:  # two calls may close the last stages at the same time
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)

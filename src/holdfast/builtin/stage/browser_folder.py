@@ -22,7 +22,7 @@ class BrowserFolder:
         base = base or browsers_folder()
         _prepare_base(base)
         remove_leftovers(base)
-        # The lock comes first: a folder without one would stay for ever if this process were killed now.
+        # The lock comes first: without a lock, the folder would never be removed if this process were killed now.
         self.path, self._lock = _lock_new_name(base)
         self.path.mkdir(mode=0o700)
         for name in ("profile", "downloads", "uploads"):

@@ -129,7 +129,7 @@ def list_downloads(browser_folder: Path, folder: str) -> dict[str, DownloadFile]
         for entry in islice(stack.enter_context(os.scandir(descriptor)), _MAX_LISTED):
             matched = _DOWNLOAD_NAME.fullmatch(entry.name)
             if matched is not None and entry.is_file(follow_symlinks=False):
-                with suppress(FileNotFoundError):  # it was renamed or removed just now
+                with suppress(FileNotFoundError):  # the file was renamed or removed just now
                     size = entry.stat(follow_symlinks=False).st_size
                     downloads[matched[1]] = DownloadFile(size, is_complete=matched[2] is None)
     return downloads

@@ -23,7 +23,7 @@ _REASONS = {
 }
 _ABORTED = "net::ERR_ABORTED"
 """The error of a load that shows no page: a download, an answer without content, a redirect to another program."""
-_QUESTION_SECONDS = 5.0  # after this time, the browser does not ask any more whether to open another program
+_QUESTION_SECONDS = 5.0  # how long after a page asked to open another program the browser may still show its question
 _STATUSES_WITHOUT_PAGE = (204, 205)
 _EMPTY_PAGES = ("", "about:blank")
 
@@ -36,7 +36,7 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
             # A page gets no commands while the tab waits for the next page.
             tab.connection.post(cdp.PageStopLoading(), tab.session)
         if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
-            url = await _address(tab, url)  # before the tab shows an empty page
+            url = await _address(tab, url)  # read before `_stop_scripts` replaces the page by an empty one
             await _stop_scripts(tab)
         if tab.asked_for_program is not None and url not in ("back", "forward"):
             url = tab.url if url == "reload" else check_url(url)

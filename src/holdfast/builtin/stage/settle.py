@@ -23,7 +23,7 @@ class TabState:
 
 
 def tab_state(tab: Tab) -> TabState:
-    """Return the state of a tab. Call it before an action; `settle` needs it after the action."""
+    """Return the state of a tab before an action. Pass it to `settle` after the action."""
     return TabState(navigations=tab.navigations, in_flight=frozenset(tab.log.in_flight))
 
 

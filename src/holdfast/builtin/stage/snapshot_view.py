@@ -22,7 +22,7 @@ class Snapshot:
     is_part: bool = False
     """Whether it shows only one element of the page."""
     unread: int = 0
-    """How many elements were not read, because the page is too large. The tool `find`, and `snapshot` with `within`, can reach them."""
+    """How many elements were not read, because the page is too large or the time ran out. The tool `find`, and `snapshot` with `within`, can reach them."""
     title: str = ""
     url: str = ""
 
