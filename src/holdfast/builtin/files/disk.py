@@ -27,7 +27,7 @@ class FileSnapshot:
     """A file as it was read."""
 
     real_path: str
-    """Its path after all symbolic links in it were followed."""
+    """The path of the file after all symbolic links in it were followed."""
     text: str | None
     """None if there was no file."""
     version: tuple[int, ...] = ()

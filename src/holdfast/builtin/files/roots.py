@@ -17,7 +17,7 @@ from holdfast.resolve.protected_paths import is_protected
 
 MAX_LINKS = 40
 _MAX_PATH_BYTES = 4096
-_MAX_OUTSIDE_COMPONENTS = 256  # of a path from outside of the roots: each is looked up by its whole path
+_MAX_OUTSIDE_COMPONENTS = 256  # components of a path from outside of the roots: each is looked up by its whole path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class PathSet:
 
 @dataclass(frozen=True, slots=True)
 class RootedPath:
-    """A root, and the components from the root to a path. They may be links or `..`: `open_path` follows and checks each one."""
+    """A root, and the components from the root to a path. The components may be links or `..`: `open_path` follows and checks each one."""
 
     root: str
     components: tuple[str, ...]

@@ -1,6 +1,6 @@
 """The file tools: read, write, edit, list and find. They access only the session's folders.
 
-In a direct session, they read and write files through the editor, if it offers that: see `editor_files`.
+In a direct session, the tools read and write files through the editor, if it offers that: see `editor_files`.
 """
 
 import asyncio
@@ -320,7 +320,7 @@ class _Files:
         return done
 
     async def _run_in_thread_if_long(self, size: int, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that processes `size` characters: in a thread if there are many, else here."""
+        """Call a function that processes `size` characters: in a thread if there are many, else on the event loop."""
         if size <= _MAX_CHARS_ON_LOOP:
             return function(*args)
         return await _FILE_THREADS.run(function, *args, owner=self._owner)

@@ -102,7 +102,7 @@ def check_text(text: str) -> str:
 
 
 def _is_control(character: str) -> bool:
-    # Characters that move the cursor or change the direction of text. Other invisible characters, such as those in emoji, are allowed.
+    """Return whether a character moves the cursor or changes the direction of text. Other invisible ones, such as those in emoji, are allowed."""
     return (
         ord(character) < 32
         or 127 <= ord(character) < 160
