@@ -26,7 +26,7 @@ from holdfast.model.process import Confinement
 # The kinds of locks on a folder: a server runs in it, a server runs in it that can change it, or a server is being set up in
 # a folder below it.
 _RUNS, _WRITES, _SETUP_BELOW = "runs", "writes", "below"
-_LOCK_SECONDS = 5.0  # how long to wait for the locks of others
+_LOCK_SECONDS = 5.0  # how long to wait for the locks of other processes
 _END_SECONDS = 0.5  # a session that was just closed may still be ending its servers
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -138,7 +138,7 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
     """Lock a root in which a confined server starts. `steps` has the status of the root, followed by that of each folder above it.
 
     A server in a folder above the root could replace files in the root while they are being mounted. So if such a server
-    runs, this one is refused; and while this one is being set up, no server is started above it.
+    runs, the new server is refused; and while the new server is being set up, no server is started in a folder above its root.
     """
     root, *parents = steps
     begun = time.monotonic()
