@@ -103,7 +103,7 @@ def locks_folder() -> Path:
     run = Path("/run") if uid == 0 else Path("/run/user") / str(uid)
     if _is_own(run, uid):
         return run / "holdfast"
-    # Not in /tmp if possible: any user can create a folder of this name there first.
+    # /tmp is the last choice, because any user can create a folder of this name there first.
     with contextlib.suppress(KeyError):
         home = Path(pwd.getpwuid(uid).pw_dir)
         if home.is_absolute() and home != Path("/") and _is_own(home, uid):

@@ -295,7 +295,7 @@ def _folder_id(path: str) -> tuple[int, int] | None:
 def _status(path: str) -> os.stat_result | None:
     try:
         return Path(path).stat()
-    except OSError:  # it does not exist yet, so only its path is compared
+    except OSError:  # nothing is at this path yet, so only the path is compared
         return None
 
 

@@ -275,7 +275,7 @@ class Browser:
                 self.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
             return
         if len(stage.tabs) >= MAX_TABS:
-            if stage.is_attached:  # it is the user's tab: it is not closed
+            if stage.is_attached:  # the tab is the user's, so it stays open
                 stage.notices.add(f"a tab is not shown: the stage has {MAX_TABS} tabs", info.url)
                 return
             stage.closed_tabs += 1
@@ -320,7 +320,7 @@ class Browser:
         if stage is None and len(self.stages) == 1:
             stage = next(iter(self.stages.values()))
         if stage is None:
-            return  # its frame is gone: `find_unreported_downloads` finds the download later
+            return  # the frame of the download is gone: `find_unreported_downloads` finds the download later
         self._note_download(stage, *stage.downloads.begin(event))
 
     def _note_download(self, stage: Stage, number: int, download: Download) -> None:

@@ -1,4 +1,4 @@
-"""The flags and preferences of Chromium. It has no window and no background traffic, and sends every request through a proxy."""
+"""The flags and preferences of Chromium, with which it has no window and no background traffic, and sends every request through a proxy."""
 
 from typing import Any
 

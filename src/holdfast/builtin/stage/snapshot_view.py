@@ -32,7 +32,7 @@ class SnapshotView:
     """The lines of a snapshot that fit into a budget."""
 
     lines: list[str]
-    """They may include markers for lines that are left out."""
+    """With markers for lines that are left out."""
     shown: int
     """How many lines of the snapshot are shown."""
     left_out: int

@@ -59,7 +59,7 @@ def team_toolbox(context: SessionContext, team: Team) -> Toolbox:
 
     @box.tool(title="Send a message", codes=refusals, annotations=Annotations(destructive=False))
     async def send_message(session_id: TargetId, text: Text, call: Call) -> dict[str, Any]:
-        """Send a message to another session of this workspace. It starts a turn there; do not wait or poll for the answer."""
+        """Send a message to another session of this workspace. It is delivered in a turn there; do not wait or poll for the answer."""
         sent = await team.send_message(caller, read_call_facts(call), session_id, check_text(text))
         return {"message_id": sent, "state": "stored"}
 
