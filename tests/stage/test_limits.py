@@ -295,7 +295,7 @@ async def test_closing_the_last_stage_of_a_browser_that_stands_still_waits_less_
 
 
 def record_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long each step may wait before it goes on without an answer. It does not depend on how busy the machine is."""
+    """How long each step may wait before it goes on without an answer. The result does not depend on how busy the machine is."""
     waits: list[float] = []
     send, end = Connection.send, Child.end
 

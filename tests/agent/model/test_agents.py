@@ -110,7 +110,7 @@ async def http_server(folder: Path) -> AsyncIterator[Server]:
 async def opened(
     folder: Path, script: Any, era: Era | None = None, **options: Any
 ) -> AsyncIterator[tuple[Host, Session]]:
-    """A session with the model of the script, in mode `auto`, with the tools of agents."""
+    """A session with the model of the script, in mode `auto`, with the built-in servers for agents."""
     project = folder / "project"
     project.mkdir(exist_ok=True, parents=True)
     servers = parse_servers(options.pop("servers", {}))

@@ -1,4 +1,4 @@
-"""Teams whose agents are models: each rule holds for what a model asks for over HTTP, and results and messages reach it as data."""
+"""Teams whose agents are models: each rule holds for what a model asks for over HTTP, and results and messages reach the model as data."""
 
 import asyncio
 import re
@@ -240,7 +240,7 @@ async def test_without_a_workspace_a_model_has_no_team(tmp_path: Path):
 async def test_the_first_request_of_a_created_session_has_the_tools_of_servers_that_start_slowly(
     tmp_path: Path,
 ):
-    """Its servers are started when it is created, and its first message comes at once."""
+    """The servers of a created session are started when it is created, and its first message comes at once."""
     (tmp_path / "slow.py").write_text(SLOW)
     offered: list[bool] = []
     asked = asyncio.Event()
