@@ -146,10 +146,9 @@ class Roots:
         return [folder for folder in self.folders if folder != real_path and not folder.startswith(within)]
 
     def _find_root_through_link(self, path: str) -> RootedPath | None:
-        """Find the root that a path from outside of all roots reaches through a link.
+        """Find the root that a path from outside of all roots reaches through a link, in at most `_MAX_OUTSIDE_COMPONENTS` components.
 
-        The link may lead to a root or to a folder above it, such as /tmp on macOS: then the rest of the path is
-        returned as it is. Or it may lead into a root. At most `_MAX_OUTSIDE_COMPONENTS` components are followed.
+        If the link leads to a root or to a folder above it, such as /tmp on macOS, the rest of the path is returned unchanged.
         """
         pending = deque(_components(path))
         own_components_left, link_count = len(pending), 0

@@ -156,10 +156,7 @@ def _open_in_browser(stack: ExitStack, browser: Roots, path: str, *, for_writing
 
 
 def _copy_to_new_file(source: BinaryIO, target: PathHandle, *, limit: int, too_large: str) -> int:
-    """Copy a file, and return how many bytes it has. If it has more than `limit`, remove the new file and raise.
-
-    The limit holds even if the source grows. If root creates the file, it belongs to the owner of its folder.
-    """
+    """Copy a file, and return how many bytes were copied. If there are more than `limit`, remove the new file and raise."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(target.name, flags, 0o644, dir_fd=target.folder_fd)
     size = 0

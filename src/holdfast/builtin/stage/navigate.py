@@ -165,8 +165,7 @@ async def _start(
 ) -> None:
     """Send a command that loads another page, and wait until the tab shows that page, or until the request for it was sent.
 
-    The browser answers such a command at once, even if the scripts of the old page block the load. If they do, these scripts are
-    stopped, and `if_stopped` is sent.
+    If the scripts of the old page block the load, they are stopped, and `if_stopped` is sent.
     """
     commits_before, last_request = tab.commits, tab.log.requests.count
 
