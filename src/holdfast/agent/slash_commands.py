@@ -50,7 +50,8 @@ _MAX_ON_LOOP = SizeLimit(bytes=LONG_LINE_BYTES, values=1000)  # a larger result 
 # How many characters and blocks are shown of a result that is too large to be decoded as a whole.
 _MAX_START = 3000
 _MAX_BLOCKS = 100
-_MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40  # how many types of blocks that are not shown are named, and with how many characters
+# How many types of blocks that are not shown are named, and with how many characters.
+_MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40
 _MAX_LINE = 200  # characters of a line in a list of tools
 _MAX_LOG_LINES = 40
 _MAX_COMPARED = 300  # difflib is slow with more names

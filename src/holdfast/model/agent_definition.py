@@ -14,7 +14,8 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 MAX_BYTES = 64 * 1024
 """The maximum size of the file."""
 _FIELDS = ("description", "model", "servers", "tools", "mode", "budget")
-_MAX_NUMBER, _MAX_DIGITS = 10**9, 20  # the highest limit of a budget, and how many digits it may be written with
+# The highest limit of a budget, and how many digits it may be written with.
+_MAX_NUMBER, _MAX_DIGITS = 10**9, 20
 _MAX_TEXT = 1000  # characters of a field
 _Value = str | list[str] | dict[str, str]
 

@@ -109,8 +109,10 @@ def missing_library(config: ModelConfig, package: str) -> HoldfastError:
     provider = config.name.partition(":")[0]
     extras = metadata("pydantic-ai-slim").get_all("Provides-Extra") or ()
     extra = provider if provider in extras else "openai"  # most other providers have the API of OpenAI
-    is_in_models_extra = extra in ("anthropic", "google", "openai")
-    install = shlex.join(("pip", "install", "holdfast[models]" if is_in_models_extra else f"pydantic-ai-slim[{extra}]"))
+    requirement = (
+        "holdfast[models]" if extra in ("anthropic", "google", "openai") else f"pydantic-ai-slim[{extra}]"
+    )
+    install = shlex.join(("pip", "install", requirement))
     needed = f"the package {package}" if package else "a package that is not installed"
     return _unavailable(f"Models of {provider!r} need {needed}. Install it: {install}")
 

@@ -126,7 +126,8 @@ class ModelAgent:
         # may have chosen another one since.
         sub_agent_model = definition.model if definition is not None and turn.origin.agent else ""
         config = self._config(sub_agent_model or self.chosen_model)
-        clients = await self._models.clients(config)  # before the time is counted: making a client may import libraries
+        # Made before the time is counted, because making a client may import libraries.
+        clients = await self._models.clients(config)
         if turn.origin.agent:  # the session limits the sub-agent's time
             return await self._run_sub_agent(blocks, turn, config)
         async with turn.budget.limit_time():

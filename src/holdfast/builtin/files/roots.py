@@ -17,7 +17,8 @@ from holdfast.resolve.protected_paths import is_protected
 
 MAX_LINKS = 40
 _MAX_PATH_BYTES = 4096
-_MAX_OUTSIDE_COMPONENTS = 256  # components of a path from outside of the roots: each is looked up by its whole path
+# Components of a path from outside of the roots: each is looked up by its whole path.
+_MAX_OUTSIDE_COMPONENTS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,8 +146,8 @@ class Browser:
         self._closing: asyncio.Future[None] | None = None
         self._waiting: dict[str, asyncio.Future[Tab]] = {}
         self._tabs_by_target: dict[str, Tab] = {}
-        self._watch = asyncio.ensure_future(self._watch_connection())
-        self._watch_downloads = asyncio.ensure_future(self._watch_files())
+        self._connection_watch = asyncio.ensure_future(self._watch_connection())
+        self._download_watch = asyncio.ensure_future(self._watch_downloads())
         connection.handle("", self._on_event)
 
     @classmethod
@@ -233,8 +233,8 @@ class Browser:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._watch.cancel()
-        self._watch_downloads.cancel()
+        self._connection_watch.cancel()
+        self._download_watch.cancel()
         self.on_close()
         if self.process is not None:
             await self.process.close()
@@ -365,7 +365,7 @@ class Browser:
         for tab in stage.tabs.values():
             tab.wake()
 
-    async def _watch_files(self) -> None:
+    async def _watch_downloads(self) -> None:
         while not self.connection.closed.is_set():
             await asyncio.sleep(_DOWNLOAD_CHECK_SECONDS)
             await self.find_unreported_downloads()
