@@ -1,4 +1,4 @@
-"""A session with a model: what it is told, what it may do, what it cost, and how programs use it."""
+"""Sessions with a model: what the model gets and may do, what a session costs, and how applications use it."""
 
 import asyncio
 import base64

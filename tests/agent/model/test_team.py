@@ -133,7 +133,7 @@ async def test_every_rule_of_the_team_tools_holds_for_a_model(
 
 @pytest.mark.promise("TEAM-10", "TEAM-12")
 async def test_questions_about_what_models_ask_for_name_who_asks_whatever_a_message_says(tmp_path: Path):
-    """One child session and two sub-agents of it want to run a command. None of them gets a permission by a message."""
+    """A child session and two sub-agents want to run a command. No message permits that."""
     all_asked = asyncio.Event()
 
     class Slow(Person):
