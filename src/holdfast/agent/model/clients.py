@@ -90,7 +90,7 @@ class ModelClients:
         return provider
 
     def _make_custom_client(self, config: ModelConfig) -> Model:
-        """Make a client for `model.base_url`. Keys and headers that the environment has for other endpoints are not sent there."""
+        """Make a client for `model.base_url` or Ollama. Keys and headers that the environment has for other endpoints are not sent there."""
         base_url = config.base_url or os.environ.get("OLLAMA_BASE_URL", "") or f"{OLLAMA}/v1"
         failures.check_base_url(base_url, "model.base_url" if config.base_url else "OLLAMA_BASE_URL")
         prefix = _custom_format(config.name)

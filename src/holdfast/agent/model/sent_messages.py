@@ -132,7 +132,7 @@ def _is_image(part: ModelRequestPart | ModelResponsePart) -> bool:
 
 
 def elide_results(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return the messages with a note in place of each long result of an earlier call, and in place of its images."""
+    """Return the messages with a note in place of each long result of an earlier call, and of each image of an earlier result."""
     requests = [index for index, message in enumerate(messages) if isinstance(message, ModelRequest)]
     kept = {*requests[-_KEPT_REQUESTS:]}
     return [
