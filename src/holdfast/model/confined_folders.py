@@ -23,8 +23,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement
 
-# The kinds of locks on a folder: a server runs in it, a server runs in it that can change it, or a server is being set up in
-# a folder below it.
+# The kinds of locks on a folder: a server runs in the folder, a server that runs in the folder can change it, or a server is being
+# set up in a folder below.
 _RUNS, _WRITES, _SETUP_BELOW = "runs", "writes", "below"
 _LOCK_SECONDS = 5.0  # how long to wait for the locks of other processes
 _END_SECONDS = 0.5  # a session that was just closed may still be ending its servers
@@ -56,7 +56,7 @@ class ConfinedFolders:
 
 
 def _changeable_roots(confinement: Confinement) -> tuple[str, ...]:
-    """The roots that a server can change, or parts of them."""
+    """The roots in which a server can change something."""
     if confinement.writable:
         return confinement.roots
     return tuple(

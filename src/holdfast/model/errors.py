@@ -9,7 +9,7 @@ from holdfast.model.json import Json
 T = TypeVar("T")
 
 IT_IS_REQUIRED = "It is required"
-"""The message about a missing argument. It is the same everywhere."""
+"""The message about a missing argument of a tool, or a missing answer in a form."""
 WHY_SILENT = (
     "It ended without an error. If it is a Python file with a Toolbox, it probably does not call box.main()."
 )

@@ -74,7 +74,7 @@ def open_folder(handle: PathHandle) -> int:
 
 
 def open_working_folder(handle: PathHandle) -> int:
-    """Open a folder to start a program in it. Unlike for `open_folder`, it need not be readable."""
+    """Open a folder to start a program in it. Unlike for `open_folder`, the folder need not be readable."""
     return os.open(handle.name, _FOLDER_FLAGS, dir_fd=handle.folder_fd)
 
 

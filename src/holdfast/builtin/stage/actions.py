@@ -115,7 +115,7 @@ def _covered_error(tab: Tab, ref_number: int, cover: dict[str, Any]) -> ToolErro
 
 
 async def stale_error(tab: Tab, ref_number: int) -> ToolError:
-    """Return the error for an element that is gone. It lists elements that look the same."""
+    """Return the error for an element that is gone. The error lists elements that look the same."""
     similar: list[str] = []
     if not tab.is_over:
         try:

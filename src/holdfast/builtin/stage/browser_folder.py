@@ -29,7 +29,7 @@ class BrowserFolder:
             (self.path / name).mkdir()
 
     def give_to_nobody(self) -> None:
-        """Make the user `nobody` the owner of the folder. If root starts a confined browser, it runs as the owner of its folder."""
+        """Make the user `nobody` the owner of the folder. A confined browser that root starts runs as the owner of its folder."""
         for path in (self.path, *self.path.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 

@@ -7,7 +7,7 @@ from holdfast.builtin.stage.limits import SETTLE_SECONDS
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-# The types of requests that are waited for. Others, such as images, are not.
+# The types of requests that `settle` waits for. It does not wait for others, such as images.
 _WAITED_TYPES = frozenset({"Document", "XHR", "Fetch", "Script"})
 _QUIET_MS = 25  # a page is quiet if it has not changed for this time
 _LONGEST_MS = 400  # how long to wait for a page that keeps changing

@@ -30,7 +30,7 @@ from holdfast.toolkit import ToolError
 
 R = TypeVar("R")
 
-_DIALOG_FLOOD = 4  # so many dialogs within `_FLOOD_SECONDS` are a flood
+_DIALOG_FLOOD = 4  # this many dialogs within `_FLOOD_SECONDS` are a flood
 _FLOOD_SECONDS = 5.0
 
 
