@@ -1,4 +1,4 @@
-"""The manual agent's answers to typed commands."""
+"""The answers of `SlashCommandAgent` to typed commands."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -50,7 +50,7 @@ EDIT = {
 }
 LIST = {"name": "list", "description": "List all pages.", "inputSchema": {"type": "object"}}
 ASK = "[must ask: mode ask]"
-WITHHELD = "- wiki.delete [awaits approval: holdfast servers approve wiki]\n"
+AWAITS_APPROVAL = "- wiki.delete [awaits approval: holdfast servers approve wiki]\n"
 ODD = {"name": "odd", "inputSchema": {"type": "object", "properties": "none of your business"}}
 
 
@@ -325,7 +325,7 @@ async def test_diff_is_left_out_of_the_result_of_the_file_tools_only(tool: str, 
 async def test_tools_are_listed_with_the_first_line_of_their_description():
     assert await run("/tools") == [
         (
-            f"- wiki.edit {ASK}  Change a page.\n- wiki.list {ASK}  List all pages.\n- wiki.odd {ASK}\n{WITHHELD}"
+            f"- wiki.edit {ASK}  Change a page.\n- wiki.list {ASK}  List all pages.\n- wiki.odd {ASK}\n{AWAITS_APPROVAL}"
             "Still starting: slow. Their tools are not listed yet.\n"
         )
     ]
@@ -336,7 +336,7 @@ async def test_tools_of_one_server_are_listed_with_their_required_arguments():
         (
             f"- wiki.edit (page, lines) {ASK}  Change a page.\n"
             f"- wiki.list (no arguments required) {ASK}  List all pages.\n"
-            f"- wiki.odd (no arguments required) {ASK}\n{WITHHELD}"
+            f"- wiki.odd (no arguments required) {ASK}\n{AWAITS_APPROVAL}"
         )
     ]
 

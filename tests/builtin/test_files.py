@@ -399,7 +399,7 @@ async def test_file_is_not_changed_if_the_editor_cannot_read_it(folder: Path, co
 async def test_plain_error_of_the_editor_can_mean_that_it_does_not_have_the_file(
     folder: Path, code: Code, read: str, written: str
 ):
-    """Not every editor has an error code for that. Reading, and writing a new file, then use the disk."""
+    """Not every editor has an error code for a missing file. After such an error, a file is read from disk, and a new one written to disk."""
     files = Files(folder, door=Buffers({}, writes=False, fails=HoldfastError(code, "no idea")))
 
     assert await files.code("read", path="README.md") == read
@@ -415,7 +415,7 @@ async def test_file_is_written_to_disk_if_the_editor_can_only_read(folder: Path)
     assert (folder / "README.md").read_text() == "edited\n"
 
 
-async def test_find_lists_the_directories_that_it_did_not_search(folder: Path, tmp_path: Path):
+async def test_find_lists_the_folders_that_it_did_not_search(folder: Path, tmp_path: Path):
     other = tmp_path / "other"
     other.mkdir()
     files = Files(folder, folder / "src", other)

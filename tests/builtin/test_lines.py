@@ -1,4 +1,4 @@
-"""Lines of a text, found without splitting it, against the obvious way."""
+"""Lines of a text that are found without splitting the text are those that splitting gives."""
 
 import pytest
 from hypothesis import given

@@ -74,7 +74,7 @@ async def open_session(host: Host, folder: Path, door: Any = None, **options: An
     return session
 
 
-async def test_programs_get_the_shell_only_if_they_name_it(host: Host, tmp_path: Path):
+async def test_applications_get_the_shell_only_if_they_name_it(host: Host, tmp_path: Path):
     async with host:
         async with host.session(cwd=tmp_path / "project") as session:
             without = session.available

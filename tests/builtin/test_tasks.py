@@ -102,7 +102,7 @@ def test_each_workspace_has_its_own_tasks(client: Client):
 
 @pytest.mark.promise("CTX-12", "WSP-01")
 @pytest.mark.parametrize("form", ["nested", "flat"])
-def test_orbits_announcement_of_a_path_selects_the_workspace_out_of_the_box(
+def test_path_under_the_key_of_orbit_selects_the_workspace_without_settings(
     client: Client, data: Path, form: str
 ):
     path = str(data.parent / "Blog")

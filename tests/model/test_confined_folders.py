@@ -98,7 +98,7 @@ def _own(folder: Path) -> None:
     os.chown(folder, UID, UID)
 
 
-def _anothers(folder: Path) -> None:
+def _of_another_user(folder: Path) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
 
@@ -128,7 +128,7 @@ _SAYS = "Confined servers cannot be started: the folder of their locks"
     [
         (_nothing, "locked", True),
         (_own, "locked", True),
-        (_anothers, _SAYS, True),
+        (_of_another_user, _SAYS, True),
         (_open_to_others, _SAYS, True),
         (_link, _SAYS, True),
         (_file, _SAYS, False),

@@ -1,4 +1,4 @@
-"""What terminals and editors show alike of an event."""
+"""The parts of events that terminals and editors show."""
 
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Ids, trust, allowlists, slugs, servers, codes and budgets."""
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The processes below one: which they are, and whether they still run."""
+"""The descendants of a process, and whether they still run."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Descendants:
-    """The processes below one, and those below them, also after their parents have ended."""
+    """The children of a process, their children and so on, even after their parents have ended."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -24,7 +24,7 @@ class Descendants:
             self._started |= {pid: _start_time(pid) for pid in found}
 
     def running(self) -> dict[int, str]:
-        """The commands of those that still run, without the first."""
+        """The commands of the descendants that still run, by process id."""
         self.look()
         return {
             pid: command(pid)

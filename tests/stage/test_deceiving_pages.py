@@ -1,4 +1,4 @@
-"""Pages that deceive what reads them. The same pages are also read without what protects from them."""
+"""Pages that deceive their reader. The same pages are also read without the protection."""
 
 import re
 from typing import Any
@@ -87,7 +87,7 @@ async def test_a_page_cannot_forge_refs(
 async def test_a_page_cannot_end_its_own_fence(
     client: Client, site: Site, is_protected: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    """It writes the mark of an answer that it has seen, and of one that it guesses."""
+    """The page writes the mark of an answer that it has seen, and of one that it guesses."""
     if not is_protected:
         monkeypatch.setattr(fence.secrets, "token_hex", _known_mark)
     opened = await client.call("open", url=site.page("/fenced", FORGED))

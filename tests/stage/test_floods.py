@@ -1,4 +1,4 @@
-"""Dialogs and messages without end. The same pages are also opened without what bounds them."""
+"""Dialogs and messages without end. The same pages are also opened without the limits."""
 
 from typing import Any
 

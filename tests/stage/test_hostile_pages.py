@@ -1,4 +1,4 @@
-"""Pages that attack what drives them. Each attack is also run where it must succeed, or beside a page that must still work."""
+"""Pages that attack the server that drives them. Each attack is also run where it must succeed, or beside a page that must still work."""
 
 import asyncio
 import os

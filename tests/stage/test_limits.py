@@ -1,4 +1,4 @@
-"""What is bounded: tabs, downloads, requests, large pages; and a browser that ends."""
+"""Limits of tabs, downloads, requests and answers, and of waiting; and a browser that ends."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.slow
 @pytest.mark.promise("STG-17")
-async def test_tabs_are_bounded_and_those_closed_are_counted(
+async def test_tabs_above_the_limit_are_closed_and_counted(
     client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(browser_module, "MAX_TABS", 3)
@@ -52,7 +52,7 @@ async def test_tabs_are_bounded_and_those_closed_are_counted(
 
 @pytest.mark.slow
 @pytest.mark.promise("STG-17")
-async def test_requests_and_dialogs_are_bounded_and_those_dropped_are_counted(client: Client, site: Site):
+async def test_requests_and_dialogs_above_their_limits_are_dropped_and_counted(client: Client, site: Site):
     html = """<script>const flood = async () => { for (let i = 0; i < 60; i++) confirm('d' + i + '.');
     for (let i = 0; i < 520; i += 40) await Promise.all(Array.from({length: Math.min(40, 520 - i)}, (_, n) => fetch('data:,' + (i + n) + '.')));
     return 'done' }</script>"""
@@ -72,7 +72,7 @@ async def test_requests_and_dialogs_are_bounded_and_those_dropped_are_counted(cl
 
 @pytest.mark.promise("STG-17")
 @pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
-async def test_headers_are_bounded_and_those_dropped_are_counted(
+async def test_headers_above_their_limits_are_dropped_and_counted(
     client: Client, site: Site, is_protected: bool, monkeypatch: pytest.MonkeyPatch
 ):
     if not is_protected:
@@ -295,7 +295,7 @@ async def test_closing_the_last_stage_of_a_browser_that_stands_still_waits_less_
 
 
 def record_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long each step may wait before it goes on without an answer. It does not depend on how busy the machine is."""
+    """How long each step may wait before it goes on without an answer. The result does not depend on how busy the machine is."""
     waits: list[float] = []
     send, end = Connection.send, Child.end
 

@@ -1,4 +1,4 @@
-"""Roles, names and states agree with Playwright's, but for the listed differences."""
+"""Roles, names and states agree with those of Playwright, except for the listed differences."""
 
 import json
 import re

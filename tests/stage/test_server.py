@@ -80,7 +80,7 @@ def test_pydantic_is_not_imported():
     listed = _run_server("manifest", python=("-X", "importtime"))
 
     assert "holdfast.builtin.stage.tools" in listed.stderr
-    assert "pydantic" not in listed.stderr, "importing it would take a third of the start"
+    assert "pydantic" not in listed.stderr, "importing pydantic would delay the start"
 
 
 @pytest.mark.promise("STG-18")
@@ -233,11 +233,11 @@ async def test_an_agent_gets_the_tools_of_a_browser_when_it_opens_one(tmp_path: 
                 await list_tools(session)
             await session.close()
         cost = len(msgspec.json.encode(_first_tools(session.context))) / 4
-    before, after, in_a_program = names
+    before, after, in_an_application = names
 
     assert before == ["stage.attach", "stage.open"]
     assert len(after) == 26
-    assert in_a_program == []
+    assert in_an_application == []
     assert cost < 300
 
 

@@ -58,7 +58,7 @@ async def test_a_page_has_no_way_to_send_packets_past_the_proxy(client: Client, 
 async def test_the_flags_of_the_browser_keep_packets_from_passing_the_proxy(
     is_protected: bool, tmp_path: Path, site: Site
 ):
-    """Without Holdfast's sandbox, which has no network, and would hide that they do not work."""
+    """Runs without Holdfast's sandbox: it has no network, so flags that do not work would not be noticed."""
     url = site.page("/call", "<h1>Call</h1>")
     flags = (f"--proxy-server=127.0.0.1:{site.port}", *BYPASS, *WEBRTC) if is_protected else ()
     with (

@@ -112,7 +112,7 @@ def _late_answer() -> Iterator[tuple[Callable[[Seen], Answer], Callable[[], None
 
 
 def _files(stage: Stage) -> list[Any]:
-    """The sizes of the files in the stage's folder. Those of downloads that run have a longer name."""
+    """For each file in the stage's folder: its size or, while the download runs, its name."""
     assert stage.browser.process is not None
     folder = stage.browser.process.folder / stage.download_folder
     return [path.name if path.suffix else path.stat().st_size for path in folder.iterdir()]

@@ -46,7 +46,7 @@ def pydantic_ai_toolset(
 async def langchain_tools(
     session: Session | TurnContext, *, tools: Sequence[str] | None = None
 ) -> "list[BaseTool]":
-    """The session's tools for LangChain and LangGraph: async tools. The message of a successful call has the `ToolResult` as artifact."""
+    """The session's tools for LangChain and LangGraph: async tools. The message of a successful call has the `ToolResult` as its artifact."""
     _check_source(session)
     with _needs("langchain-core"):
         from holdfast.adapters.langchain import make_tools

@@ -13,7 +13,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
-_MAX_RETRIES = 3  # after invalid arguments
+_MAX_RETRIES = 3  # how often the model may repeat a call after invalid arguments
 
 
 class SessionToolset(AbstractToolset[AgentDepsT]):

@@ -79,9 +79,9 @@ class TurnContext(Protocol):
 
     @property
     def budget(self) -> Budget:
-        """The budget. The agent must call `start_request` and `start_call` before each request and call: they raise if it is used up.
+        """The budget, which the agents below one root session share. The agent must call `start_request` and `start_call` before each request and call: they raise if the budget is used up.
 
-        It must call `add_usage` after each request, even a failed one.
+        The agent must call `add_usage` after each request, even a failed one.
         """
         ...
 

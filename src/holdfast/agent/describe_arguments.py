@@ -11,8 +11,8 @@ from holdfast.wire.mcp.tools import Tool
 
 _MAX_LENGTH = 60  # characters of a type, a constraint or a default
 _MAX_ARGUMENTS = 200
-_MAX_DEPTH = 4  # of nested types
-_MAX_MEMBERS = 10  # of an object in an example
+_MAX_DEPTH = 4  # levels of nested types
+_MAX_MEMBERS = 10  # members of an object in an example
 _MAX_VALUES = 100  # values in an example
 _MAX_GIVEN = 500  # characters of arguments that are repeated as JSON
 _CONSTRAINTS = {

@@ -50,7 +50,8 @@ _MAX_ON_LOOP = SizeLimit(bytes=LONG_LINE_BYTES, values=1000)  # a larger result 
 # How many characters and blocks are shown of a result that is too large to be decoded as a whole.
 _MAX_START = 3000
 _MAX_BLOCKS = 100
-_MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40  # of content that is not shown
+# How many types of blocks that are not shown are named, and with how many characters.
+_MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40
 _MAX_LINE = 200  # characters of a line in a list of tools
 _MAX_LOG_LINES = 40
 _MAX_COMPARED = 300  # difflib is slow with more names
@@ -65,7 +66,7 @@ CommandHandler = Callable[[str, TurnContext], Awaitable[str]]
 class SlashCommandAgent:
     """Runs the slash commands of a prompt.
 
-    It answers all other text with the list of commands or, if there is a model, with the advice to send the text as a prompt of its own.
+    All other text is answered with the list of commands or, if there is a model, with the advice to send the text as a prompt of its own.
     """
 
     commands = COMMANDS
@@ -282,7 +283,7 @@ def _other_texts(texts: Sequence[str], envelope: JsonObject) -> list[str]:
 
 
 def _add_sentence(text: str, sentence: str) -> str:
-    """Add a sentence to a message. It begins a new line if the message ends with a command or a line of a server's standard error."""
+    """Add a sentence to a message. The sentence begins a new line if the message ends with a command or a line of a server's standard error."""
     last = text.rstrip().rpartition("\n")[2]
     is_sentence = last.endswith((".", "!", "?")) and not last.startswith("| ")
     return f"{text}{' ' if is_sentence else chr(10)}{sentence}"

@@ -97,7 +97,7 @@ def _in_process_spec(name: str, *, call_seconds: float | None = None) -> ServerS
         source=Source.BUILTIN,
         transport=InProcess(service=name),
         origin=BUILTIN_ORIGIN,
-        min_trust=Trust.SANDBOXED,  # what it may access is decided by the session's context, not by a call's arguments
+        min_trust=Trust.SANDBOXED,  # the session's context decides what it may access, not a call's arguments
         call_seconds=call_seconds,
     )
 
@@ -122,7 +122,7 @@ def _stage_spec(settings: Settings) -> ServerSpec:
                 "HOLDFAST_STAGE_BROWSER": stage.browser,
                 "HOLDFAST_STAGE_HOSTS": ",".join(stage.hosts),
                 "HOLDFAST_SERVERS_REACHABLE": ",".join(settings.servers.reachable),
-                # Besides the ports that running Holdfast processes have noted in the data folder.
+                # The ports that running Holdfast processes have noted in the data folder are denied, too.
                 "HOLDFAST_STAGE_DENIED_PORTS": str(settings.gateway.port),
                 "HOLDFAST_STAGE_STARTED_BY_CALL": "1",  # a lazy server starts at the first call
             },
@@ -167,7 +167,7 @@ def _stage_tools() -> list[Tool]:
 def _may_use_stage(settings: Settings, context: SessionContext) -> bool:
     if not settings.stage.enabled or (context.trust_level is Trust.SANDBOXED and not settings.stage.hosts):
         return False
-    # Imported here, because most hosts do not need it.
+    # Imported here, because sessions without `stage` do not need it.
     from holdfast.builtin.stage.find_browser import find_browser
 
     return find_browser(settings.stage.browser) is not None

@@ -10,10 +10,12 @@ from holdfast.model.permission import Mode, parse_mode
 from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-"""Matches the valid names of agents. The name is also that of the file."""
-MAX_BYTES = 64 * 1024  # of the file
+"""Matches the valid names of agents. The definition of the agent NAME is in the file `NAME.md`."""
+MAX_BYTES = 64 * 1024
+"""The maximum size of the file."""
 _FIELDS = ("description", "model", "servers", "tools", "mode", "budget")
-_MAX_NUMBER, _MAX_DIGITS = 10**9, 20  # of a budget
+# The highest limit of a budget, and how many digits it may be written with.
+_MAX_NUMBER, _MAX_DIGITS = 10**9, 20
 _MAX_TEXT = 1000  # characters of a field
 _Value = str | list[str] | dict[str, str]
 
@@ -29,16 +31,16 @@ class AgentDefinition:
     instructions: str = ""
     servers: Allowlist = ALLOW_ALL
     tools: tuple[ToolPattern, ...] | None = None
-    """The patterns of the tools that it may use; None for all tools of the session."""
+    """The patterns of the tools that the agent may use; None for all tools of the session."""
     mode: Mode = Mode.AUTO
-    """The highest mode for its calls. The session's mode may be lower."""
+    """The highest mode for the agent's calls. The session's mode may be lower."""
     budget: BudgetLimits = NO_LIMITS
     origin: str = ""
     """The path of the file."""
     digest: str = ""
     """A hash of the file's content; the user approves this hash."""
     is_project: bool = False
-    """Whether it comes from the session's folder, and so needs approval."""
+    """Whether the file is in the session's folder, and so needs approval."""
 
     def allows(self, server: str, tool: str) -> bool:
         """Whether the agent may use this tool, if the session has it."""

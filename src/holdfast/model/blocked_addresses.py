@@ -77,7 +77,7 @@ def is_own_address(address: IpAddress) -> bool:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((str(address), 9))  # any port
             source = ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0])
-    except OSError:  # there is no route to it
+    except OSError:  # there is no route to the address
         return False
     return source == address
 
@@ -114,8 +114,8 @@ def _networks(text: str, why: str) -> list[tuple[IpNetwork, str]]:
     return [(ipaddress.ip_network(network), why) for network in text.split()]
 
 
-# From the IANA registries of special-purpose addresses. Blocks that IANA lists as reachable from the internet but that
-# contain no servers (relays, anycast of protocols) are also blocked.
+# From the IANA registries of special-purpose addresses. Ranges that IANA lists as reachable from the internet but that
+# contain no servers (relays, anycast of protocols) are blocked, too.
 _SPECIAL_IPV4 = [
     *_networks("168.63.129.16/32 100.100.100.200/32 192.0.0.192/32", "the cloud's metadata address"),
     *_networks("127.0.0.0/8", LOOPBACK_REASON),
@@ -135,7 +135,7 @@ _SPECIAL_IPV6 = [
     *_networks("ff00::/8", "a multicast address"),
     *_networks("::/128", PRIVATE_REASON),
 ]
-# IANA has allocated no other block to networks on the internet.
+# IANA has allocated no other range to networks on the internet.
 _GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
 _NOT_GLOBAL_IPV6 = [
     ipaddress.IPv6Network(network)

@@ -17,7 +17,7 @@ from holdfast.model.errors import HoldfastError
 
 CHANGEABLE_ROOTS_FILE = "changed-roots"
 _MAX_BYTES = 1024 * 1024
-"""If the file gets larger, the folders that do not exist any more are removed from it."""
+"""If the file gets larger, the folders that no longer exist are removed from it."""
 
 _FileVersion = tuple[int, int, int]  # inode, size, time of the last change
 

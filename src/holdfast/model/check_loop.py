@@ -28,12 +28,12 @@ class OwnProcess:
 
     @property
     def is_in_parent(self) -> bool:
-        """Whether it is in the process that this one was forked from. A forked process has none of the threads that a host needs."""
+        """Whether the host or session was opened in the process that this one was forked from. A fork has none of the threads that a host needs."""
         return self._forks != _forks[0]
 
 
 class OwnLoop(OwnProcess):
-    """The process and the event loop in which a host or a session was opened. It cannot be used in others."""
+    """The process and the event loop in which a host or a session was opened."""
 
     __slots__ = ("_loop",)
 
@@ -42,10 +42,10 @@ class OwnLoop(OwnProcess):
         self._loop = running_loop()
 
     def check(self, what: str) -> None:
-        """Raise if this code runs in another process or event loop. `what` is a host or a session."""
+        """Raise if this code runs in another process or event loop. `what` is "host" or "session", for the message."""
         if self._forks != _forks[0]:
             raise forked_error(what)
-        try:  # every call comes here, so without `running_loop` and `is_in_parent`
+        try:  # `running_loop` and `is_in_parent` are not called, because every tool call comes here
             running = asyncio.get_running_loop()
         except RuntimeError:
             return

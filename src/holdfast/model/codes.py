@@ -17,7 +17,7 @@ class Code:
     retryable: bool = False
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is this code, or its name: `error.code == "BAD_ARGUMENT"`."""
+        """Whether the other is this code or its name: `error.code == "BAD_ARGUMENT"`."""
         if isinstance(other, Code):
             return self.name == other.name
         return isinstance(other, str) and other == self.name
@@ -425,7 +425,7 @@ BAD_PATH = _add(
 OUTSIDE_ROOTS = _add(
     "OUTSIDE_ROOTS",
     403,
-    "Use the session's folders, or open a session with that folder among its directories.",
+    "Use the session's folders, or open a session that may use that folder.",
 )
 NO_FILE = _add("NO_FILE", 404, "Use `list` or `find` to see the existing files.")
 NOT_A_FILE = _add(

@@ -23,10 +23,10 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement
 
-# The kinds of locks on a folder: a server runs in it, a server runs in it that can change it, or a server is being set up in
-# a folder below it.
+# The kinds of locks on a folder: a server runs in the folder, a server that runs in the folder can change it, or a server is being
+# set up in a folder below.
 _RUNS, _WRITES, _SETUP_BELOW = "runs", "writes", "below"
-_LOCK_SECONDS = 5.0  # how long to wait for the locks of others
+_LOCK_SECONDS = 5.0  # how long to wait for the locks of other processes
 _END_SECONDS = 0.5  # a session that was just closed may still be ending its servers
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -56,7 +56,7 @@ class ConfinedFolders:
 
 
 def _changeable_roots(confinement: Confinement) -> tuple[str, ...]:
-    """The roots that a server can change, or parts of them."""
+    """The roots in which a server can change something."""
     if confinement.writable:
         return confinement.roots
     return tuple(
@@ -103,7 +103,7 @@ def locks_folder() -> Path:
     run = Path("/run") if uid == 0 else Path("/run/user") / str(uid)
     if _is_own(run, uid):
         return run / "holdfast"
-    # Not in /tmp if possible: any user can create a folder of this name there first.
+    # /tmp is the last choice, because any user can create a folder of this name there first.
     with contextlib.suppress(KeyError):
         home = Path(pwd.getpwuid(uid).pw_dir)
         if home.is_absolute() and home != Path("/") and _is_own(home, uid):
@@ -138,7 +138,7 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
     """Lock a root in which a confined server starts. `steps` has the status of the root, followed by that of each folder above it.
 
     A server in a folder above the root could replace files in the root while they are being mounted. So if such a server
-    runs, this one is refused; and while this one is being set up, no server is started above it.
+    runs, the new server is refused; and while the new server is being set up, no server is started in a folder above its root.
     """
     root, *parents = steps
     begun = time.monotonic()

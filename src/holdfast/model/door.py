@@ -84,7 +84,7 @@ class CommandRunner(Protocol):
     """A door that can run a command where the user sees it, such as in a terminal of the editor."""
 
     async def run_command(self, command: ShellCommand) -> CommandResult:
-        """Run a command and wait until it ends. If this is cancelled, the command is ended."""
+        """Run a command and wait until it ends. If the caller is cancelled, the command is ended."""
         ...
 
 

@@ -9,7 +9,7 @@ from holdfast.model.json import Json
 T = TypeVar("T")
 
 IT_IS_REQUIRED = "It is required"
-"""The message about a missing argument. It is the same everywhere."""
+"""The message about a missing argument of a tool, or a missing answer in a form."""
 WHY_SILENT = (
     "It ended without an error. If it is a Python file with a Toolbox, it probably does not call box.main()."
 )
@@ -37,7 +37,7 @@ class HoldfastError(Exception):
 def advise_about_names(advice: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     """A decorator for a class. If code reads one of the names in `advice`, which other libraries use, the error says what to write instead.
 
-    This is no `__getattr__`, because with one, each read of any attribute would take about five times as long.
+    A class with `__getattr__` would do the same, but would read all of its attributes more slowly.
     """
 
     def add(kind: type[T]) -> type[T]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 @contextmanager
 def name_file_in_errors(file: Path) -> Iterator[None]:
-    """Name this file in each `OSError` of the block. The error of a write names no file, and the user does not know temporary files."""
+    """Name this file in each `OSError` of the block: the error of a write names no file, and other errors may name a temporary file."""
     try:
         yield
     except OSError as error:

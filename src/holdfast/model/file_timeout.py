@@ -19,7 +19,7 @@ async def run_with_file_timeout(
 ) -> T:
     """Run a function that accesses files at `path` in another thread. Raise `TIMEOUT` if it takes too long.
 
-    The function cannot be stopped and keeps its thread. Calls with other paths use other threads.
+    The function cannot be stopped, so it keeps its thread until it returns. Calls with other paths use other threads.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -36,7 +36,7 @@ def walk_folders(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]
 def remove_tree(folder: str | Path) -> None:
     """Remove a folder and everything in it. Raises OSError if something cannot be removed. Blocks.
 
-    Inner folders are moved to the top before they are removed, so that only two of them are open at a time.
+    Inner folders are moved to the top before they are removed, so that only two folders are open at a time.
     """
     try:
         top = os.open(folder, _OPEN_FOLDER)

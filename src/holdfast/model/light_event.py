@@ -7,7 +7,7 @@ from typing import Literal
 class LightEvent(asyncio.Event):
     """Like `asyncio.Event`, which takes over 700 bytes for its queue even if no task ever waits. A link has several events."""
 
-    def __init__(self) -> None:  # not the base class's, which creates the queue
+    def __init__(self) -> None:  # that of the base class is not called: it creates the queue
         self._is_set = False
         self._waiting: list[asyncio.Future[None]] | None = None
 

@@ -1,8 +1,8 @@
 """Connect pipes to the event loop so that each descriptor is closed exactly once.
 
 uvloop closes the descriptor of a pipe itself: one iteration after `close`, or at once if connecting is cancelled. A file object does not
-notice that its descriptor was closed. If it is closed later, it closes whatever has the same number by then, such as a pipe of another
-session.
+notice that its descriptor was closed. If the file object is closed later, it closes whatever has the same number by then, such as a pipe
+of another session.
 """
 
 import asyncio

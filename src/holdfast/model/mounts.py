@@ -21,7 +21,7 @@ class MountPoint:
     """Where that folder is mounted."""
     is_read_only: bool = False
     file_system: str = field(default="", compare=False)
-    """Its type, such as `ext4` or `proc`."""
+    """The type of the file system, such as `ext4` or `proc`."""
 
 
 def is_within(path: str, folder: str) -> bool:

@@ -40,7 +40,7 @@ class NameResolver:
         finally:
             look_up.waiting -= 1
             if not look_up.waiting and not look_up.has_begun:
-                # No caller waits for it, so it must not delay others in the queue.
+                # No caller waits for this look-up, so it must not delay others in the queue.
                 self._forget(key, look_up)
                 look_up.task.cancel()
         if not done:

@@ -23,8 +23,8 @@ def make_private_folder(path: Path) -> None:
 def make_private_database(path: Path) -> None:
     """Create the file of a database with mode 0600. If it exists, remove the permissions of other users from it and its side files.
 
-    The side files (`-wal`, `-shm`, `-journal`) are those that SQLite creates beside the database, with the same mode. Other users can
-    then not open the database, even if they can open its folder.
+    SQLite creates the side files (`-wal`, `-shm`, `-journal`) with the mode of the database. So other users cannot open the database,
+    even if they can open its folder.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_side_files(path)

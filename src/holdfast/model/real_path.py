@@ -13,7 +13,7 @@ from dataclasses import dataclass
 _MAX_LINKS = 40  # the kernel opens no path with more links
 _MAX_PATH_BYTES = 4096  # PATH_MAX of Linux
 _MAX_STEPS = 5000  # names and links that are followed for one task
-_MAX_SECONDS = 5.0  # for a slow file system; on others, the steps take far less
+_MAX_SECONDS = 5.0  # seconds for one task, because a file system may be slow
 
 
 class TooMuchWorkError(OSError):

@@ -11,7 +11,7 @@ def closest_tool(name: str, tools: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     known = [*tools]
-    server, dot, tool = name[:120].rpartition(".")  # cut, because comparing long names takes long
+    server, dot, tool = name[:120].rpartition(".")  # cut, because difflib takes quadratic time
     if not dot:
         return next(iter(get_close_matches(tool, known, n=1)), "")
     by_server: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What providers reject in a conversation, with HTTP 400 and for as long as it is sent. The scripted endpoint accepts it."""
+"""The rules of providers for conversations, which they reject with HTTP 400 otherwise. The scripted endpoint does not check them."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from tests.agent.model.provider_rules import broken_rules
 
 NOTHING: Mapping[str, object] = {}
 PREFIXES = ("openai-chat", "openai", "anthropic")
-"""Of the models in the three formats."""
+"""The prefixes of the models' names in the three formats."""
 
 
 def text(words: str) -> list[JsonObject]:

@@ -110,7 +110,7 @@ async def http_server(folder: Path) -> AsyncIterator[Server]:
 async def opened(
     folder: Path, script: Any, era: Era | None = None, **options: Any
 ) -> AsyncIterator[tuple[Host, Session]]:
-    """A session with the model of the script, in mode `auto`, with the tools of agents."""
+    """A session with the model of the script, in mode `auto`, with the built-in servers for agents."""
     project = folder / "project"
     project.mkdir(exist_ok=True, parents=True)
     servers = parse_servers(options.pop("servers", {}))
@@ -139,7 +139,7 @@ async def opened(
 async def test_two_tools_and_a_sub_agent_at_once_use_one_server_with_one_state(
     tmp_path: Path, transport: Any, *, crash: bool
 ):
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         results = [*request.tool_results.values()]
         if SUB_AGENT in request.instructions:
             if not results:
@@ -155,7 +155,7 @@ async def test_two_tools_and_a_sub_agent_at_once_use_one_server_with_one_state(
 
     async with (
         transport(tmp_path) as server,
-        opened(tmp_path, think, Era.HANDSHAKE, servers={"counter": server.entry}) as (host, session),
+        opened(tmp_path, respond, Era.HANDSHAKE, servers={"counter": server.entry}) as (host, session),
     ):
         await session.prompt("Count")
         last = await session.call("counter.add", {})
@@ -184,7 +184,7 @@ async def test_two_tools_and_a_sub_agent_at_once_use_one_server_with_one_state(
 
 @pytest.mark.promise("TEAM-08")
 async def test_an_isolated_sub_agent_has_servers_of_its_own_which_end_with_it(tmp_path: Path):
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         results = [*request.tool_results.values()]
         if SUB_AGENT in request.instructions:
             return answer(f"I counted {results[0]}") if results else answer(Call("counter__add", {}))
@@ -196,7 +196,7 @@ async def test_an_isolated_sub_agent_has_servers_of_its_own_which_end_with_it(tm
 
     async with (
         stdio_server(tmp_path) as server,
-        opened(tmp_path, think, servers={"counter": server.entry}) as (host, session),
+        opened(tmp_path, respond, servers={"counter": server.entry}) as (host, session),
     ):
         await session.prompt("Count")
         log = (tmp_path / "log").read_text()
@@ -218,7 +218,7 @@ async def test_an_isolated_sub_agent_has_servers_of_its_own_which_end_with_it(tm
 
 @pytest.mark.promise("AGT-12")
 async def test_the_calls_of_a_sub_agent_are_counted_for_it(tmp_path: Path):
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         if request.tool_results:
             return answer("Done.")
         is_sub_agent = SUB_AGENT in request.instructions
@@ -228,7 +228,7 @@ async def test_the_calls_of_a_sub_agent_are_counted_for_it(tmp_path: Path):
             else Call("agents__delegate", {"task": "Look."})
         )
 
-    async with opened(tmp_path, think) as (host, session):
+    async with opened(tmp_path, respond) as (host, session):
         await session.prompt("Go")
         used = await sum_usage(host.store.events(session.context.session_id))
 
@@ -241,7 +241,7 @@ async def test_the_calls_of_a_sub_agent_are_counted_for_it(tmp_path: Path):
 async def test_a_model_can_name_the_tools_of_a_sub_agent_as_it_sees_them(tmp_path: Path):
     offered: list[tuple[str, ...]] = []
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         if SUB_AGENT in request.instructions:
             offered.append(request.tools)
             return answer("Done.")
@@ -250,7 +250,7 @@ async def test_a_model_can_name_the_tools_of_a_sub_agent_as_it_sees_them(tmp_pat
         tools = ["files__read", "files.list"] if "both" in request.prompt else ["files__*"]
         return answer(Call("agents__delegate", {"task": "Look.", "tools": [*tools]}))
 
-    async with opened(tmp_path, think) as (_, session):
+    async with opened(tmp_path, respond) as (_, session):
         await session.prompt("both forms")
         failed = await session.prompt("a pattern")
 
@@ -270,7 +270,7 @@ async def test_sub_agents_spend_the_budget_of_their_root_and_not_more(tmp_path: 
     define(tmp_path, "budget:\n  tokens: 5000")
     spent = Counter[str]()
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         is_sub_agent = SUB_AGENT in request.instructions
         spent["sub-agent" if is_sub_agent else "root"] += 1000
         if is_sub_agent:
@@ -278,7 +278,7 @@ async def test_sub_agents_spend_the_budget_of_their_root_and_not_more(tmp_path: 
         task: JsonObject = {"task": "Go on without end.", "isolated": isolated}
         return answer(*[Call("agents__delegate", task)] * 3, input_tokens=900, output_tokens=100)
 
-    async with opened(tmp_path, think, agent_name="worker") as (host, session):
+    async with opened(tmp_path, respond, agent_name="worker") as (host, session):
         await session.prompt("Go")
         replies = "".join(
             [
@@ -301,7 +301,7 @@ async def test_a_session_that_an_agent_created_spends_the_same_budget(tmp_path: 
     define(tmp_path, "budget:\n  tokens: 9000")
     spent = Counter[str]()
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         is_child = "Forever." in str(request.messages)
         spent["child" if is_child else "root"] += 3000
         if is_child:
@@ -311,7 +311,7 @@ async def test_a_session_that_an_agent_created_spends_the_same_budget(tmp_path: 
         created: JsonObject = {"title": "child", "initial_message": "Forever."}
         return answer(Call("team__create_session", created), input_tokens=2900, output_tokens=100)
 
-    async with opened(tmp_path, think, agent_name="worker") as (_, session):
+    async with opened(tmp_path, respond, agent_name="worker") as (_, session):
         await session.prompt("Create one")
         (child,) = session.children.owned
         async with asyncio.timeout(60):
@@ -335,11 +335,11 @@ async def test_the_limits_of_a_turn_are_for_all_of_its_agents_together(tmp_path:
 
     seen: list[ModelRequest] = []
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         seen.append(request)
         return loop(request)
 
-    async with opened(tmp_path, think, model={"max_requests": 8}) as (_, session):
+    async with opened(tmp_path, respond, model={"max_requests": 8}) as (_, session):
         first = await session.prompt("Go")
         of_first = len(seen)
         await session.prompt("Go on")
@@ -353,13 +353,13 @@ async def test_the_limits_of_a_turn_are_for_all_of_its_agents_together(tmp_path:
 async def test_agents_start_others_as_deep_as_the_setting_says(tmp_path: Path, depth: int, reached: int):
     offered: list[bool] = []
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         offered.append("agents__delegate" in str(request.body.get("tools", "")))
         if request.tool_results or not offered[-1]:
             return answer("Done.")
         return answer(Call("agents__delegate", {"task": "Deeper."}))
 
-    async with opened(tmp_path, think, agents={"max_depth": depth}) as (host, session):
+    async with opened(tmp_path, respond, agents={"max_depth": depth}) as (host, session):
         await session.prompt("Go")
         events = [stored async for stored in host.store.events(session.context.session_id)]
 
@@ -383,7 +383,7 @@ async def test_a_budget_in_tokens_ends_a_model_whose_endpoint_reports_no_usage(
 
     async with opened(tmp_path, loop, agent_name="worker", model={"max_requests": 50}) as (host, session):
         result = await session.prompt("Go")
-        told = "".join(
+        replies = "".join(
             [
                 stored.event.text
                 async for stored in host.store.events(session.context.session_id)
@@ -392,7 +392,7 @@ async def test_a_budget_in_tokens_ends_a_model_whose_endpoint_reports_no_usage(
         )
 
     assert result.reason is StopReason.END_TURN
-    assert "budget of 5000 tokens is used up" in told
+    assert "budget of 5000 tokens is used up" in replies
     assert requests < 50
 
 
@@ -450,7 +450,7 @@ async def test_half_a_character_in_an_id_or_a_name_does_not_end_the_turn(tmp_pat
     async with opened(tmp_path, [RawAnswer(body=body), answer("Fine."), answer("Again.")]) as (host, session):
         await session.prompt("Go")
         await session.prompt("Go on")
-        told = "".join(
+        replies = "".join(
             [
                 stored.event.text
                 async for stored in host.store.events(session.context.session_id)
@@ -458,4 +458,4 @@ async def test_half_a_character_in_an_id_or_a_name_does_not_end_the_turn(tmp_pat
             ]
         )
 
-    assert told == "Half ?Fine.Again."
+    assert replies == "Half ?Fine.Again."

@@ -42,7 +42,7 @@ box.main()
 async def test_a_message_to_a_busy_session_is_in_its_next_request(tmp_path: Path):
     requests: list[ModelRequest] = []
 
-    async def think(request: ModelRequest) -> Step:
+    async def respond(request: ModelRequest) -> Step:
         requests.append(request)
         if len(requests) > 1:
             return answer("Done.")
@@ -50,7 +50,7 @@ async def test_a_message_to_a_busy_session_is_in_its_next_request(tmp_path: Path
         assert sent.ok
         return answer(Call("files__list", {"path": "."}))
 
-    async with opened(tmp_path, think) as (host, session):
+    async with opened(tmp_path, respond) as (host, session):
         other = await host.open(
             OpenOptions(cwd=tmp_path / "project", extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
         )
@@ -73,7 +73,7 @@ async def test_a_server_that_starts_during_a_turn_is_in_the_next_request(tmp_pat
     entry = {"command": sys.executable, "args": [str(tmp_path / "late.py"), str(started)]}
     requests: list[ModelRequest] = []
 
-    async def think(request: ModelRequest) -> Step:
+    async def respond(request: ModelRequest) -> Step:
         requests.append(request)
         if request.tool_results:
             return answer("Done.")
@@ -82,7 +82,7 @@ async def test_a_server_that_starts_during_a_turn_is_in_the_next_request(tmp_pat
         return answer(Call("files__list", {"path": "."}))
 
     async with (
-        ScriptedModel(think) as endpoint,
+        ScriptedModel(respond) as endpoint,
         Host(settings=model_settings(tmp_path, endpoint)) as host,
         asyncio.timeout(60),
     ):

@@ -44,7 +44,7 @@ def define(folder: Path, name: str, head: str) -> None:
     (agents / f"{name}.md").write_text(f"---\n{head}\n---\nWork as {name}.\n")
 
 
-async def told(host: Host, session: Session) -> str:
+async def replies_of(host: Host, session: Session) -> str:
     """What the session's own agent said."""
     await session.record.flush()
     return "".join(
@@ -68,16 +68,16 @@ async def test_the_seconds_of_a_root_end_its_turn_and_refuse_the_next_one(tmp_pa
     define(tmp_path, "worker", "budget:\n  seconds: 1")
     requests = 0
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         nonlocal requests
         requests += 1
         return Hang()
 
-    async with opened(tmp_path, think, agent_name="worker") as (host, session), asyncio.timeout(60):
+    async with opened(tmp_path, respond, agent_name="worker") as (host, session), asyncio.timeout(60):
         first = await session.prompt("Go")
         second = await session.prompt("Go on")
         await session.prompt("/usage")
-        replies = await told(host, session)
+        replies = await replies_of(host, session)
 
     assert (first.code, second.code) == ("BUDGET_EXHAUSTED", "BUDGET_EXHAUSTED")
     assert requests <= 1
@@ -96,7 +96,7 @@ async def test_seconds_end_a_sub_agent(tmp_path: Path, limited: str, *, isolated
     define(tmp_path, "worker", "budget:\n  seconds: 1" if limited == "root" else "mode: auto")
     define(tmp_path, "small", "budget:\n  seconds: 1" if limited == "child" else "mode: auto")
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         if SUB_AGENT in request.instructions:
             return Hang()
         if request.tool_results:
@@ -106,9 +106,9 @@ async def test_seconds_end_a_sub_agent(tmp_path: Path, limited: str, *, isolated
             Call("agents__delegate", {**task, **({"budget": {"seconds": 1}} if limited == "call" else {})})
         )
 
-    async with opened(tmp_path, think, agent_name="worker") as (host, session), asyncio.timeout(60):
+    async with opened(tmp_path, respond, agent_name="worker") as (host, session), asyncio.timeout(60):
         result = await session.prompt("Go")
-        replies, children = await told(host, session), session.budget.children
+        replies, children = await replies_of(host, session), session.budget.children
 
     assert children == 0
     if limited == "root":
@@ -128,7 +128,7 @@ async def test_cents_are_a_limit_of_the_root_and_of_each_sub_agent(tmp_path: Pat
     define(tmp_path, "small", "budget:\n  cents: 50" if limited == "child" else "mode: auto")
     requests = Counter[str]()
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         who = "child" if SUB_AGENT in request.instructions else "root"
         requests[who] += 1
         if who == "child":
@@ -144,9 +144,9 @@ async def test_cents_are_a_limit_of_the_root_and_of_each_sub_agent(tmp_path: Pat
         )
 
     model = {"name": "anthropic:claude-sonnet-5"}
-    async with opened(tmp_path, think, agent_name="worker", model=model) as (host, session):
+    async with opened(tmp_path, respond, agent_name="worker", model=model) as (host, session):
         await session.prompt("Go")
-        replies = await told(host, session)
+        replies = await replies_of(host, session)
 
     assert (requests["child"] == 5) is not bool(limited)
     words = {
@@ -163,7 +163,7 @@ async def test_cents_are_a_limit_of_the_root_and_of_each_sub_agent(tmp_path: Pat
 async def test_a_sub_agent_can_have_all_that_is_left_of_the_budget(tmp_path: Path, *, isolated: bool):
     define(tmp_path, "worker", "budget:\n  tokens: 5000")
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         if SUB_AGENT in request.instructions:
             return answer("I did it.", input_tokens=900, output_tokens=100)
         if request.tool_results:
@@ -171,9 +171,9 @@ async def test_a_sub_agent_can_have_all_that_is_left_of_the_budget(tmp_path: Pat
         task: JsonObject = {"task": "Go.", "isolated": isolated, "budget": {"tokens": 4000}}
         return answer(Call("agents__delegate", task), input_tokens=900, output_tokens=100)
 
-    async with opened(tmp_path, think, agent_name="worker") as (host, session):
+    async with opened(tmp_path, respond, agent_name="worker") as (host, session):
         await session.prompt("Go")
-        replies = await told(host, session)
+        replies = await replies_of(host, session)
 
     assert '"answer":"I did it."' in replies
 
@@ -191,7 +191,7 @@ async def test_a_sub_agent_s_own_sub_agent_has_at_most_its_tools_mode_and_budget
     offered: list[str] = []
     requests = Counter[str]()
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         who = request.prompt
         requests[who] += 1
         if who == "Deepest":
@@ -205,7 +205,7 @@ async def test_a_sub_agent_s_own_sub_agent_has_at_most_its_tools_mode_and_budget
             return answer(Call("agents__delegate", {"task": "Deepest"}), input_tokens=0, output_tokens=1)
         return answer(Call("agents__delegate", {"task": "Middle", **how.get(by, {})}))
 
-    async with opened(tmp_path, think, agents={"max_depth": 3}) as (host, session):
+    async with opened(tmp_path, respond, agents={"max_depth": 3}) as (host, session):
         await session.prompt("Root")
         calls = [
             stored.event
@@ -227,7 +227,7 @@ async def test_a_created_session_has_at_most_the_budget_of_its_own_definition(tm
     define(tmp_path, "small", budget)
     requests = 0
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         nonlocal requests
         if "Work as small." not in request.instructions:
             created: JsonObject = {"title": "c", "agent": "small", "initial_message": "Forever."}
@@ -238,13 +238,13 @@ async def test_a_created_session_has_at_most_the_budget_of_its_own_definition(tm
             return answer("Enough.")
         return answer(Call("files__list", {"path": "."}), input_tokens=900, output_tokens=100)
 
-    async with opened(tmp_path, think) as (host, session):
+    async with opened(tmp_path, respond) as (host, session):
         await session.prompt("Create one")
         (child,) = session.children.owned
         async with asyncio.timeout(60):
             while child.is_busy:
                 await asyncio.sleep(0.01)
-        replies = await told(host, child)
+        replies = await replies_of(host, child)
         after = await session.prompt("Are you there?")
 
     is_limited = budget.startswith("budget")
@@ -259,14 +259,14 @@ async def test_the_budget_of_an_earlier_agent_stays_when_an_editor_chooses_anoth
     define(tmp_path, "large", "budget:\n  tokens: 9000\n  calls: 100")
     requests = 0
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         nonlocal requests
         requests += 1
         if requests == 4:
             return answer("Enough.")
         return answer(Call("files__list", {"path": "."}), input_tokens=900, output_tokens=100)
 
-    async with ScriptedModel(think) as endpoint:
+    async with ScriptedModel(respond) as endpoint:
         loaded = model_settings(tmp_path / "config", endpoint)
         async with Host(settings=loaded) as host, connected(host) as zed:
             session = (await zed.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
@@ -291,7 +291,7 @@ async def test_the_budget_of_an_earlier_agent_stays_when_an_editor_chooses_anoth
 async def test_requests_of_a_sub_agent_without_an_answer_are_in_the_usage(
     tmp_path: Path, ending: str, *, isolated: bool
 ):
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         if SUB_AGENT not in request.instructions:
             delegate = Call("agents__delegate", {"task": "Look.", "isolated": isolated})
             return answer("Done.") if request.tool_results else answer(delegate)
@@ -302,7 +302,7 @@ async def test_requests_of_a_sub_agent_without_an_answer_are_in_the_usage(
         # The format of Anthropic reports the tokens of the request in its first event.
         return Answer(parts=(Text(text="I look, and look again, and look."),), input_tokens=70, hold_after=4)
 
-    async with ScriptedModel(think) as endpoint:
+    async with ScriptedModel(respond) as endpoint:
         loaded = model_settings(tmp_path, endpoint, "anthropic")
         async with Host(settings=loaded) as host, asyncio.timeout(60):
             session = await host.open(OpenOptions(cwd=tmp_path, **OPTIONS))
@@ -317,7 +317,7 @@ async def test_requests_of_a_sub_agent_without_an_answer_are_in_the_usage(
                 await asyncio.sleep(0.01)  # a cancelled sub-agent ends shortly after the turn
                 used = await sum_usage(host.store.events(session.context.session_id))
             await session.prompt("/usage")
-            replies = await told(host, session)
+            replies = await replies_of(host, session)
 
     (of_sub_agent,) = (usage for agent, usage in used.items() if agent)
     tokens = 170 if ending == "cancelled" else 100
@@ -335,7 +335,7 @@ async def _prompt(session: Session, text: str) -> None:
 
 @pytest.mark.promise("TEAM-06")
 async def test_what_an_isolated_sub_agent_says_and_does_is_in_its_parent_s_log(tmp_path: Path):
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         if SUB_AGENT in request.instructions:
             if request.tool_results:
                 return answer("I looked.")
@@ -343,7 +343,7 @@ async def test_what_an_isolated_sub_agent_says_and_does_is_in_its_parent_s_log(t
         delegate = Call("agents__delegate", {"task": "Look.", "isolated": True})
         return answer("Done.") if request.tool_results else answer(delegate)
 
-    async with ScriptedModel(think) as endpoint:
+    async with ScriptedModel(respond) as endpoint:
         loaded = model_settings(tmp_path, endpoint)
         async with Host(settings=loaded) as host, connected(host) as zed:
             session_id = (await zed.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
@@ -417,7 +417,7 @@ async def test_the_model_that_the_user_chooses_is_used_before_that_of_the_defini
             opening = OpenOptions(cwd=tmp_path, agent_name="second", model="openai-chat:third")
             by_option = await host.open(opening)
             await by_option.prompt("Which?")
-            answers.append(await told(host, by_option))
+            answers.append(await replies_of(host, by_option))
 
     assert answers == ["first", "second", "third", "first", "first", "third"]
 
@@ -431,7 +431,7 @@ async def test_an_agent_that_another_one_starts_has_the_model_of_its_definition_
     define(tmp_path, "plain", "mode: auto")
     models = dict[str, str]()
 
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         for name in ("second", "plain"):
             if f"Work as {name}." in request.instructions:
                 models[name] = request.model
@@ -446,7 +446,7 @@ async def test_an_agent_that_another_one_starts_has_the_model_of_its_definition_
         task: JsonObject = {"task": "Go.", "agent": name, "isolated": way == "isolated"}
         return answer(Call("agents__delegate", task))
 
-    async with ScriptedModel(think) as endpoint:
+    async with ScriptedModel(respond) as endpoint:
         loaded = model_settings(tmp_path / "config", endpoint, more=MODELS)
         async with Host(settings=loaded) as host, asyncio.timeout(60):
             (tmp_path / "project").mkdir()

@@ -39,10 +39,10 @@ async def test_an_error_is_one_sentence_without_the_endpoint_s_words_and_the_ses
     script = [*(Fail(status=status, message=BODY) for status in statuses), answer("Hello again.")]
     async with conversation(tmp_path, script, prefix) as talk:
         reasons = [(await talk.session.prompt(f"Hello {number}")).reason for number in range(5)]
-        told, events = await talk.replies(), str(await talk.events())
+        replies, events = await talk.replies(), str(await talk.events())
 
     assert reasons == [StopReason.END_TURN] * 5
-    assert told == (
+    assert replies == (
         "127.0.0.1 needs a key (HTTP 401). Name the variable that has it, with `holdfast model NAME --base-url URL"
         " --api-key-env VARIABLE`, or choose another model with `model=` in Python, or with the setting model.name."
         f"127.0.0.1 does not know the model {prefix}:gpt-5 (HTTP 404). Correct model.name or model.base_url, or choose"
@@ -82,10 +82,10 @@ async def test_429_and_5xx_are_retried_within_bounds(tmp_path: Path, prefix: str
     ]
     async with conversation(tmp_path, script, prefix) as talk:
         found = [(await talk.session.prompt(words)).code for words in ("One", "Two", "Three")]
-        told = await talk.replies()
+        replies = await talk.replies()
 
     assert found == ["", "MODEL_UNAVAILABLE", "MODEL_UNAVAILABLE"]
-    assert told == (
+    assert replies == (
         "At last."
         "127.0.0.1 failed (HTTP 529). Try again, or choose another model with `model=` in Python, or with the setting model.name."
         "127.0.0.1 refuses more requests for now (HTTP 429): a rate limit or an exhausted quota. Wait and try again, or"
@@ -107,10 +107,10 @@ async def test_a_stream_that_is_cut_at_any_event_is_not_repeated_and_says_so(tmp
     async with conversation(tmp_path, [*script, answer("Whole.")], prefix) as talk:
         for number in range(count + 1):
             await talk.session.prompt(f"Try {number}")
-        told = await talk.replies()
+        replies = await talk.replies()
 
-    assert told.count("ended the connection in the middle of its answer. Prompt again") == count
-    assert told.endswith("Whole.")
+    assert replies.count("ended the connection in the middle of its answer. Prompt again") == count
+    assert replies.endswith("Whole.")
     assert len(talk.endpoint.requests) == count + 1
 
 
@@ -129,7 +129,7 @@ async def test_an_answer_without_end_is_ended(tmp_path: Path, prefix: str):
     ]
     async with conversation(tmp_path, script, prefix) as talk:
         reasons = [(await talk.session.prompt(f"Try {number}")).reason for number in range(6)]
-        told = await talk.replies()
+        replies = await talk.replies()
 
     assert reasons == [*[StopReason.MAX_TOKENS] * 5, StopReason.END_TURN]
     for words in (
@@ -137,23 +137,23 @@ async def test_an_answer_without_end_is_ended(tmp_path: Path, prefix: str):
         "more than 128 calls",
         "one event has more than 8388608 bytes",
     ):
-        assert words in told
-    assert told.endswith("Fine.")
+        assert words in replies
+    assert replies.endswith("Fine.")
 
 
 @pytest.mark.promise("AGT-07")
 async def test_an_endpoint_that_says_nothing_is_left_after_the_idle_time(tmp_path: Path):
     steps = [Hang(), Endless(what="comments", pause=0.05), SlowBytes(pause=0.05)]
-    told = ""
+    replies = ""
     async with conversation(
         tmp_path, lambda _: steps.pop(0) if steps else answer("Fine."), model={"idle_seconds": 1}
     ) as talk:
-        while not told.endswith("Fine."):  # on a busy machine, an answer may take longer
+        while not replies.endswith("Fine."):  # on a busy machine, an answer may take longer
             await talk.session.prompt("Try")
-            told = await talk.replies()
+            replies = await talk.replies()
 
-    assert told.count("The model made no progress for 1 s (model.idle_seconds)") >= 3
-    assert told.endswith("Fine.")
+    assert replies.count("The model made no progress for 1 s (model.idle_seconds)") >= 3
+    assert replies.endswith("Fine.")
 
 
 @pytest.mark.promise("AGT-07")
@@ -166,11 +166,11 @@ async def test_a_model_that_takes_too_long_in_a_turn_is_ended(tmp_path: Path):
     ]
     async with conversation(tmp_path, script, model={"turn_seconds": 1}) as talk:
         ended = [await talk.session.prompt(f"Try {number}") for number in range(2)]
-        told = await talk.replies()
+        replies = await talk.replies()
         requests = len(talk.endpoint.requests)
 
     assert [(turn.reason, turn.code) for turn in ended] == [(StopReason.END_TURN, "MODEL_LIMIT")] * 2
-    assert told.count("The model took more than 1 s in this turn (model.turn_seconds)") == 2
+    assert replies.count("The model took more than 1 s in this turn (model.turn_seconds)") == 2
     assert 2 < requests <= 5, "the second turn ended in the middle of its script"
 
 
@@ -185,13 +185,13 @@ async def test_garbage_redirects_and_a_missing_endpoint_are_explained(tmp_path: 
     async with conversation(tmp_path, script) as talk:
         for number in range(4):
             await talk.session.prompt(f"Try {number}")
-        told = await talk.replies()
+        replies = await talk.replies()
     async with conversation(tmp_path / "other", [], model={"base_url": "http://127.0.0.1:9/v1"}) as talk:
         await talk.session.prompt("Hello")
         unreachable = await talk.replies()
 
-    assert told.count("sent an answer that cannot be read") >= 2
-    assert "127.0.0.1 redirects to another address, which is not followed." in told
+    assert replies.count("sent an answer that cannot be read") >= 2
+    assert "127.0.0.1 redirects to another address, which is not followed." in replies
     assert unreachable == (
         "The model's endpoint at http://127.0.0.1:9 could not be reached: it refused the connection. Check that it is running, check model.base_url, or"
         " choose another model with `model=` in Python, or with the setting model.name."
@@ -204,7 +204,7 @@ async def test_a_missing_key_or_an_unknown_name_says_what_to_set(
 ):
     for variable in ("ANTHROPIC_API_KEY", "MY_KEY"):
         monkeypatch.delenv(variable, raising=False)
-    told: list[str] = []
+    replies: list[str] = []
     for number, model in enumerate(
         (
             {"name": "anthropic:claude-sonnet-5", "base_url": ""},
@@ -214,13 +214,15 @@ async def test_a_missing_key_or_an_unknown_name_says_what_to_set(
     ):
         async with conversation(tmp_path / str(number), [], model=model) as talk:
             await talk.session.prompt("Hello")
-            told.append(await talk.replies())
+            replies.append(await talk.replies())
             await talk.session.prompt("/servers")
             assert "files" in await talk.replies()
 
-    assert told[0].startswith("The key of anthropic:claude-sonnet-5 is missing. Set ANTHROPIC_API_KEY before")
-    assert told[1].startswith("The model 'nonsense' is not known. Write provider:model, such as")
-    assert told[2].startswith(
+    assert replies[0].startswith(
+        "The key of anthropic:claude-sonnet-5 is missing. Set ANTHROPIC_API_KEY before"
+    )
+    assert replies[1].startswith("The model 'nonsense' is not known. Write provider:model, such as")
+    assert replies[2].startswith(
         "The key of openai:gpt-5 is missing: the environment variable MY_KEY is not set."
     )
 
@@ -233,10 +235,12 @@ async def test_a_provider_whose_library_takes_no_client_of_holdfast_is_refused_w
         tmp_path, [], model={"name": "groq:llama-3.3-70b-versatile", "base_url": ""}
     ) as talk:
         await talk.session.prompt("Hello")
-        told = await talk.replies()
+        replies = await talk.replies()
 
-    assert told.startswith("Models of 'groq' are not supported, because Holdfast cannot limit their answers.")
-    assert "openai-chat:MODEL with model.base_url" in told
+    assert replies.startswith(
+        "Models of 'groq' are not supported, because Holdfast cannot limit their answers."
+    )
+    assert "openai-chat:MODEL with model.base_url" in replies
     assert find_by_keys({"GROQ_API_KEY": "x"}) == []
 
 
@@ -246,9 +250,9 @@ async def test_an_endpoint_of_a_provider_that_cannot_be_reached_is_not_blamed_on
     monkeypatch.setenv("OLLAMA_BASE_URL", "http://127.0.0.1:9/v1")
     async with conversation(tmp_path, [], model={"name": "ollama:qwen3", "base_url": ""}) as talk:
         await talk.session.prompt("Hello")
-        told = await talk.replies()
+        replies = await talk.replies()
 
-    assert "it refused the connection. Check that Ollama is running, or choose another model" in told
+    assert "it refused the connection. Check that Ollama is running, or choose another model" in replies
 
 
 @pytest.mark.promise("AGT-06")
@@ -296,10 +300,10 @@ async def test_an_address_that_cannot_be_used_is_not_repeated(tmp_path: Path, ad
     async with conversation(tmp_path, [], model={"base_url": address}) as talk:
         await talk.session.prompt("Hello")
         await talk.session.prompt("/model openai-chat:other")
-        said, told = await talk.replies(), str(await talk.events())
+        said, replies = await talk.replies(), str(await talk.events())
 
     assert said.count(f"model.base_url {reason}.") == 2
-    assert "pa55" not in told
+    assert "pa55" not in replies
 
 
 @pytest.mark.promise("AGT-06")
@@ -362,8 +366,8 @@ async def test_a_dropped_connection_is_not_called_refused(tmp_path: Path):
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with conversation(tmp_path, [], model={"base_url": f"{address}/v1"}) as talk:
             await talk.session.prompt("Hello")
-            told = await talk.replies()
+            replies = await talk.replies()
 
-    assert told.startswith(
+    assert replies.startswith(
         f"The model's endpoint at {address} could not be reached: it ended the connection before it answered."
     )

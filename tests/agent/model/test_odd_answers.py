@@ -181,7 +181,7 @@ async def test_two_calls_are_two_calls_however_their_pieces_are_numbered(tmp_pat
 async def test_a_call_without_arguments_is_made_and_an_event_that_nobody_knows_is_ignored(
     tmp_path: Path, prefix: str
 ):
-    def think(request: ModelRequest) -> Step:
+    def respond(request: ModelRequest) -> Step:
         if request.tool_results:
             return answer("Done.")
         call = Answer(parts=(Call("files__list", {}, id="call_1"),))
@@ -190,7 +190,7 @@ async def test_a_call_without_arguments_is_made_and_an_event_that_nobody_knows_i
         noise = unknown.get(prefix, event({"type": "ping"}) + event({"type": "new"}))
         return RawAnswer(body=b"\xef\xbb\xbf" + noise.join([b"", *events]))
 
-    async with conversation(tmp_path, think, prefix) as talk:
+    async with conversation(tmp_path, respond, prefix) as talk:
         result = await talk.session.prompt("Go")
         made = [each.arguments for each in await talk.events() if isinstance(each, ToolCalled)]
 

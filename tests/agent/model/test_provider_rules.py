@@ -1,4 +1,4 @@
-"""Conversations that another provider, or the same one in another format, goes on with. `conversation` checks every request."""
+"""Conversations that go on with another provider, or in another format of the same one. `conversation` checks every request."""
 
 from pathlib import Path
 
@@ -68,7 +68,8 @@ async def test_a_conversation_with_parallel_calls_is_summarized_without_new_call
 ):
     def respond(request: ModelRequest) -> Step:
         if "Summarize the conversation" in request.prompt:
-            return answer("They listed files.", Call("files__list", LIST))  # although it may not
+            # A call, although this request allows none.
+            return answer("They listed files.", Call("files__list", LIST))
         if request.tool_results:
             return answer("Done.", input_tokens=900)
         return answer(Call("files__list", LIST), Call("files__list", LIST), input_tokens=800)

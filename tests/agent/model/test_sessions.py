@@ -1,4 +1,4 @@
-"""A session with a model: what it is told, what it may do, what it cost, and how programs use it."""
+"""Sessions with a model: what the model gets and may do, what a session costs, and how applications use it."""
 
 import asyncio
 import base64
@@ -199,15 +199,15 @@ async def test_the_library_of_a_provider_is_not_imported_on_the_event_loop(
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     async with conversation(tmp_path, [], model={"name": "openrouter:any", "base_url": ""}) as talk:
         await talk.session.prompt("Hello")
-        told = await talk.replies()
+        replies = await talk.replies()
 
-    assert "OPENROUTER_API_KEY" in told
+    assert "OPENROUTER_API_KEY" in replies
     assert len(threads) == 1
     assert threads[0] is not threading.current_thread()
 
 
 @pytest.mark.promise("AGT-12")
-async def test_usage_is_told_per_turn_and_session_even_of_cancelled_turns(tmp_path: Path):
+async def test_usage_is_reported_per_turn_and_session_even_of_cancelled_turns(tmp_path: Path):
     script = [answer("One.", input_tokens=7, output_tokens=3), Answer(parts=(Text("Two."),), hold_after=3)]
     async with conversation(tmp_path, script, "anthropic") as talk:
         await talk.session.prompt("First")
@@ -218,7 +218,7 @@ async def test_usage_is_told_per_turn_and_session_even_of_cancelled_turns(tmp_pa
         await turn
         await talk.session.prompt("/usage")
         events = await talk.events()
-        told = await talk.replies()
+        replies = await talk.replies()
 
     ended = [event.usage for event in events if isinstance(event, TurnEnded)]
     assert [(usage.get("input_tokens"), usage.get("requests")) for usage in ended] == [
@@ -226,7 +226,7 @@ async def test_usage_is_told_per_turn_and_session_even_of_cancelled_turns(tmp_pa
         (100, 1),
         (None, None),
     ]
-    assert "this agent: 107 tokens in, 4 out, 2 requests, 0 calls" in told
+    assert "this agent: 107 tokens in, 4 out, 2 requests, 0 calls" in replies
 
 
 async def test_the_events_of_a_turn_can_be_iterated_over(tmp_path: Path):
@@ -351,10 +351,10 @@ async def test_a_model_that_rejects_an_image_is_asked_without_it(tmp_path: Path)
     async with conversation(tmp_path, respond) as talk:
         await talk.session.prompt(blocks)
         await talk.session.prompt("And now?")
-        told = await talk.replies()
+        replies = await talk.replies()
 
     assert (
-        told
+        replies
         == "openai-chat:gpt-5 does not take images, so it answers without them.\n\n" + "I see no image." * 2
     )
     assert len(talk.endpoint.requests) == 3, "later requests are sent without it at once"

@@ -86,9 +86,9 @@ async def test_a_limit_of_calls_that_is_reached_among_parallel_calls_ends_none_o
         result = await talk.session.prompt("Go")
         events = await talk.events()
         await talk.session.prompt("Go on")
-        told = [message.text for message in talk.endpoint.requests[-1].messages if message.role == "tool"]
+        results = [message.text for message in talk.endpoint.requests[-1].messages if message.role == "tool"]
 
     ended = [(event.outcome, event.code) for event in events if isinstance(event, ToolEnded)]
     assert (result.reason, result.code) == (StopReason.MAX_TURN_REQUESTS, "MODEL_LIMIT")
     assert sorted(ended) == [(Outcome.COMPLETED, "")] * 2 + [(Outcome.REFUSED, "MODEL_LIMIT")]
-    assert ["Nothing was called." in text for text in told] == [False, False, True]
+    assert ["Nothing was called." in text for text in results] == [False, False, True]

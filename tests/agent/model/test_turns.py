@@ -99,8 +99,8 @@ async def test_every_format_gives_the_same_events_in_the_same_order(tmp_path: Pa
             ]
         events = await talk.events()
 
-    assert len(is_stored) == len(events) - 2, "all events but those of the opening were told"
-    assert all(is_stored), "another connection found each event when it was told"
+    assert len(is_stored) == len(events) - 2, "all events but those of the opening were published"
+    assert all(is_stored), "another connection found each event when it was published"
     assert turn.result.reason is StopReason.END_TURN
     assert [*described(events)] == [
         SessionOpened,
@@ -133,17 +133,17 @@ async def test_every_format_gives_the_same_events_in_the_same_order(tmp_path: Pa
 
 @pytest.mark.promise("AGT-01")
 @pytest.mark.parametrize("prefix", PREFIXES)
-async def test_a_thought_that_ends_as_a_secret_begins_is_told_before_the_text_that_follows(
+async def test_a_thought_that_ends_as_a_secret_begins_is_published_before_the_text_that_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
 ):
     monkeypatch.setenv("MY_KEY", "sk-canary-5d3c01")
     script = [answer(Think("It grows"), "Yes, it grows", Call("files__list", {"path": "."})), answer("Bye.")]
     async with conversation(tmp_path, script, prefix, model={"api_key_env": "MY_KEY"}) as talk:
         await talk.session.prompt("Go")
-        told = [*described(await talk.events())]
+        seen = [*described(await talk.events())]
 
-    thought = told.index(("thought", "It grows"))
-    assert told[thought + 1 : thought + 3] == [("replied", "Yes, it grows"), ModelResponded]
+    thought = seen.index(("thought", "It grows"))
+    assert seen[thought + 1 : thought + 3] == [("replied", "Yes, it grows"), ModelResponded]
 
 
 @pytest.mark.promise("AGT-01")
@@ -156,7 +156,7 @@ async def test_calls_that_cannot_be_made_are_shown_and_recorded(tmp_path: Path):
     async with conversation(tmp_path, script) as talk:
         await talk.session.prompt("Remove a.txt")
         events = await talk.events()
-        told = talk.endpoint.requests[-1].tool_results
+        results = talk.endpoint.requests[-1].tool_results
 
     ended = {event.call_id: (event.outcome, event.code) for event in events if isinstance(event, ToolEnded)}
     calls = [
@@ -166,10 +166,10 @@ async def test_calls_that_cannot_be_made_are_shown_and_recorded(tmp_path: Path):
     ]
     assert ("", "files__remove", "files__remove", (Outcome.REFUSED, "UNKNOWN_TOOL")) in calls
     assert [outcome for *_, (outcome, _) in calls].count(Outcome.COMPLETED) == 1
-    assert "There is no tool 'files__remove'." in told["call_1"]
+    assert "There is no tool 'files__remove'." in results["call_1"]
 
 
-RESULTS = """
+RESULTS_SERVER = """
 import json, sys
 
 RESULTS = {
@@ -195,7 +195,7 @@ for line in sys.stdin:
 @pytest.mark.parametrize("prefix", PREFIXES)
 async def test_results_without_text_reach_the_model_and_again_after_a_restart(tmp_path: Path, prefix: str):
     program = tmp_path / "results.py"
-    program.write_text(RESULTS)
+    program.write_text(RESULTS_SERVER)
     calls = [Call(f"raw__{name}") for name in ("structured", "nothing", "failure")]
     script = [answer(*calls), answer("Fine."), answer("Still fine.")]
     servers = {"raw": {"command": sys.executable, "args": [str(program)]}}
@@ -203,25 +203,25 @@ async def test_results_without_text_reach_the_model_and_again_after_a_restart(tm
         await talk.session.prompt("Go")
         talk.session.agent._history = None  # type: ignore[attr-defined]
         await talk.session.prompt("Go on")
-        told = [
+        results = [
             [message.text for message in request.messages if message.role == "tool"]
             for request in talk.endpoint.requests[1:]
         ]
 
-    assert told == [['{"sum":42}', "(The result is empty.)", "Failed: (The result is empty.)"]] * 2
+    assert results == [['{"sum":42}', "(The result is empty.)", "Failed: (The result is empty.)"]] * 2
 
 
-async def test_the_first_words_of_an_answer_are_told_before_the_rest_is_decoded(tmp_path: Path):
+async def test_the_first_words_of_an_answer_are_published_before_the_rest_is_decoded(tmp_path: Path):
     words = Answer(parts=(Text("word " * 30, chunk=5),))
     at_once = RawAnswer(body=b"".join(stream(WireFormat.CHAT, words, "gpt-5", 1)))
     async with conversation(tmp_path, [at_once]) as talk:
         events = talk.session.subscribe(talk.session.record.events.last)
         turn = asyncio.ensure_future(talk.session.prompt("Go"))
-        told: list[Event] = []
-        while not any(isinstance(event, Replied) for event in told):
-            told += [stored.event for stored in await events.next_batch()]
+        received: list[Event] = []
+        while not any(isinstance(event, Replied) for event in received):
+            received += [stored.event for stored in await events.next_batch()]
         waiting = talk.session.record._writer.appender._queue  # pyright: ignore[reportPrivateUsage]
         decoded = len(waiting)
         await turn
 
-    assert (told[-1], decoded) == (Replied(message_id=told[-1].message_id, text="word "), 0)  # type: ignore[union-attr]
+    assert (received[-1], decoded) == (Replied(message_id=received[-1].message_id, text="word "), 0)  # type: ignore[union-attr]

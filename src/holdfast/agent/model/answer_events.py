@@ -1,7 +1,7 @@
 """Splits an endpoint's answer into server-sent events, and checks each event before the provider's library decodes it.
 
-The libraries decode events on the event loop. Some build an object for every value of an event. Some copy what has arrived of an event
-each time that more of it arrives. So the libraries get whole events only, with few lines and a limited number of values.
+The libraries decode events on the event loop. Some build an object for every value of an event. Some copy an
+unfinished event each time that more of it arrives. So the libraries get whole events, with few lines and a limited number of values.
 """
 
 import re
@@ -15,7 +15,7 @@ from holdfast.wire.strict_json import has_more_values, strip_strings
 
 LONG_EVENT_BYTES = 256 * 1024
 """A longer event is checked in a thread."""
-_MAX_LINES = 100  # of one event
+_MAX_LINES = 100  # lines of one event
 # Some endpoints repeat the definitions of tools: the longer the request, the more values are allowed.
 _BYTES_PER_VALUE = 20
 # An event with more values is followed by a pause, so that other sessions are not delayed.

@@ -10,7 +10,7 @@ class Budget(Protocol):
     """Counts what runs use. All methods except `add_usage` raise BUDGET_EXHAUSTED once the budget is used up."""
 
     def start_request(self, tokens: int = 0) -> None:
-        """Called before each request to a model, with an estimate of its tokens. They count as used until `add_usage` is called."""
+        """Called before each request to a model, with an estimate of its tokens. The estimate counts as used until `add_usage` is called."""
         ...
 
     def start_call(self) -> None:

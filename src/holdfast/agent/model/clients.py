@@ -40,7 +40,7 @@ class ModelClients:
         await self._http.aclose()
 
     def has(self, config: ModelConfig) -> bool:
-        """Return whether the client of a model was made. If not, `get` may import a library, which takes long."""
+        """Return whether the client of a model was made. If not, call `get` in a thread, because it may import a library."""
         return _cache_key(config) in self._models
 
     def get(self, config: ModelConfig) -> Model:
@@ -49,7 +49,7 @@ class ModelClients:
         if key not in self._models:
             model = self._make_or_explain(config)
             if model.system != CUSTOM_ENDPOINT:
-                get_snapshot()  # imports the prices, which also takes long
+                get_snapshot()  # imports the prices now, and not on the event loop when the first answer has ended
             self._models[key] = model
         return self._models[key]
 
@@ -71,10 +71,10 @@ class ModelClients:
         if config.name.partition(":")[0] in _UNSUPPORTED:
             raise failures.unsupported_provider(config)
         if (config.base_url or config.name.startswith("ollama:")) and not is_other_provider:
-            return self._at_custom_endpoint(config)
-        return infer_model(config.name, provider_factory=lambda name: self._provider(config, name))
+            return self._make_custom_client(config)
+        return infer_model(config.name, provider_factory=lambda name: self._make_provider(config, name))
 
-    def _provider(self, config: ModelConfig, name: str) -> Provider[Any]:
+    def _make_provider(self, config: ModelConfig, name: str) -> Provider[Any]:
         provider_class: Callable[..., Provider[Any]] = infer_provider_class(name)
         parameters = inspect.signature(provider_class.__init__).parameters  # type: ignore[misc]
         if "http_client" not in parameters:
@@ -89,8 +89,8 @@ class ModelClients:
         _disable_retries(provider.client)
         return provider
 
-    def _at_custom_endpoint(self, config: ModelConfig) -> Model:
-        """Make a client for `model.base_url`. Keys and headers that the environment has for other endpoints are not sent there."""
+    def _make_custom_client(self, config: ModelConfig) -> Model:
+        """Make a client for `model.base_url` or Ollama. Keys and headers that the environment has for other endpoints are not sent there."""
         base_url = config.base_url or os.environ.get("OLLAMA_BASE_URL", "") or f"{OLLAMA}/v1"
         failures.check_base_url(base_url, "model.base_url" if config.base_url else "OLLAMA_BASE_URL")
         prefix = _custom_format(config.name)
@@ -103,7 +103,7 @@ class ModelClients:
             anthropic = AsyncAnthropic(
                 base_url=base_url.rstrip("/").removesuffix("/v1"),
                 api_key=config.key or "none",
-                http_client=self._custom_http({"x-api-key": config.key or "none"}),
+                http_client=self._make_custom_http({"x-api-key": config.key or "none"}),
                 max_retries=0,
             )
             return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=anthropic))
@@ -116,14 +116,14 @@ class ModelClients:
         client = AsyncOpenAI(
             base_url=base_url,
             api_key=config.key or "none",
-            http_client=self._custom_http({"authorization": f"Bearer {config.key or 'none'}"}),
+            http_client=self._make_custom_http({"authorization": f"Bearer {config.key or 'none'}"}),
             max_retries=0,
         )
         provider = OpenAICompatibleProvider(CUSTOM_ENDPOINT, openai_client=client)
         is_chat = prefix in ("openai-chat", "ollama")
         return (CustomChatModel if is_chat else OpenAIResponsesModel)(name, provider=provider)
 
-    def _custom_http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
+    def _make_custom_http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
         return _make_http(CustomEndpointTransport(self._transport, headers))
 
 

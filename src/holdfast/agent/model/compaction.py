@@ -49,7 +49,7 @@ async def compact(clients: ModelClients, turn: TurnContext, options: RunOptions,
 async def compact_all(
     clients: ModelClients, turn: TurnContext, options: RunOptions, history: History
 ) -> Usage:
-    """Let the model summarize all turns before this one, because they no longer fit its context. Return the usage.
+    """Let the model summarize all turns before this one, because they no longer fit into the context. Return the usage.
 
     Long results are left out. If the turns are still too long to be summarized, the oldest are left out: half of them, three
     quarters, and then all but the last.

@@ -108,9 +108,11 @@ def missing_library(config: ModelConfig, package: str) -> HoldfastError:
     """The provider needs a package that is not installed."""
     provider = config.name.partition(":")[0]
     extras = metadata("pydantic-ai-slim").get_all("Provides-Extra") or ()
-    extra = provider if provider in extras else "openai"  # the API of most others is OpenAI's
-    is_ours = extra in ("anthropic", "google", "openai")
-    install = shlex.join(("pip", "install", "holdfast[models]" if is_ours else f"pydantic-ai-slim[{extra}]"))
+    extra = provider if provider in extras else "openai"  # most other providers have the API of OpenAI
+    requirement = (
+        "holdfast[models]" if extra in ("anthropic", "google", "openai") else f"pydantic-ai-slim[{extra}]"
+    )
+    install = shlex.join(("pip", "install", requirement))
     needed = f"the package {package}" if package else "a package that is not installed"
     return _unavailable(f"Models of {provider!r} need {needed}. Install it: {install}")
 

@@ -61,7 +61,7 @@ class Models:
     async def clients(self, config: ModelConfig) -> "ModelClients":
         """Return the clients of all models used so far and of this one. If the client of this one cannot be made, raise an error that says what to set.
 
-        pydantic-ai and the library of the model's provider are imported in a thread, because that takes a second or two.
+        pydantic-ai and the library of the model's provider are imported in a thread, so that the event loop does not wait.
         """
         async with self._loading:
             if self._clients is None:
@@ -122,11 +122,12 @@ class ModelAgent:
         if (is_from_user and is_command(blocks)) or not self.chosen_model:
             return await self._slash_commands.run_turn(blocks, turn)
         definition = turn.definition
-        # Only for a sub-agent. The session's own agent got the model of its definition when the session was opened, and the user may
-        # have chosen another one since.
+        # A sub-agent uses the model of its definition. The session's own agent got its model when the session was opened, and the user
+        # may have chosen another one since.
         sub_agent_model = definition.model if definition is not None and turn.origin.agent else ""
         config = self._config(sub_agent_model or self.chosen_model)
-        clients = await self._models.clients(config)  # before the time is counted: this may import libraries
+        # Made before the time is counted, because making a client may import libraries.
+        clients = await self._models.clients(config)
         if turn.origin.agent:  # the session limits the sub-agent's time
             return await self._run_sub_agent(blocks, turn, config)
         async with turn.budget.limit_time():
@@ -212,7 +213,7 @@ class ModelAgent:
         return result.reason
 
     async def _load_cost(self, turn: TurnContext) -> None:
-        """Before the first request since the session was opened: compute what the session cost before."""
+        """Compute what the session has cost so far, unless that is known."""
         if self._cost is None:
             by_agent = await sum_usage(turn.past_events())
             if self._cost is None:  # another sub-agent may have computed it in between
@@ -280,7 +281,7 @@ def _version_of(file: Path | None) -> tuple[int, ...] | None:
 def _usage_report(usage: Usage, used: int, size: int, cost: float) -> JsonObject:
     """Describe what a turn used, and how full the model's context is (`used` of `size` tokens).
 
-    `used` is 0 if no answer has reported it. Then it is left out, because the context is not empty.
+    If no answer has reported how full it is, `used` is 0 and is left out, because the context is not empty.
     """
     described = {**usage.to_json(), **({"used": used, "size": size} if used else {})}
     return {**described, "cost": {"amount": round(cost, 6), "currency": "USD"}} if cost else described

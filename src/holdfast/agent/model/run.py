@@ -135,7 +135,7 @@ class ModelRun:
         self._models_without_images = clients.models_without_images
 
     async def run(self, blocks: Sequence[JsonObject]) -> RunResult:
-        """Answer a prompt. If the endpoint fails, raise an error that says what to set."""
+        """Answer a prompt. If the endpoint fails, raise an error that says what to do."""
         self.messages.append(user_request(blocks))
         text = ""
         try:

@@ -61,7 +61,7 @@ def _is_accepted(part: ModelResponsePart, message: ModelResponse, model: Model) 
         return True
     if message.provider_name != model.system:
         return False
-    # By the name of the class, whose module is imported only if it is used. One provider can have both APIs.
+    # One provider can have both APIs. They are told apart by the name of the class, because its module is imported only if it is used.
     api = type(model).__name__
     if api.endswith("ResponsesModel"):
         encrypted = model.profile.get("openai_supports_encrypted_reasoning_content") is True
@@ -132,7 +132,7 @@ def _is_image(part: ModelRequestPart | ModelResponsePart) -> bool:
 
 
 def elide_results(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return the messages with a note in place of each long result of an earlier call, and in place of its images."""
+    """Return the messages with a note in place of each long result of an earlier call, and of each image of an earlier result."""
     requests = [index for index, message in enumerate(messages) if isinstance(message, ModelRequest)]
     kept = {*requests[-_KEPT_REQUESTS:]}
     return [

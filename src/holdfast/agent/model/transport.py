@@ -118,7 +118,7 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
 
 
 class CustomEndpointTransport(httpx2.AsyncBaseTransport):
-    """Sends requests to `model.base_url`, with the key of that endpoint and the headers that its API needs.
+    """Sends requests to `model.base_url` or Ollama, with the key of that endpoint and the headers that its API needs.
 
     All other headers are removed: providers' clients add headers for the provider, such as `OPENAI_CUSTOM_HEADERS`.
     """

@@ -18,7 +18,7 @@ _PROMPT = "Answer with the word: ready"
 
 
 async def try_model(config: ModelConfig) -> str:
-    """Return the model's answer to a short prompt. If the model does not answer, raise an error that says what to set."""
+    """Return the model's answer to a short prompt. If the model does not answer, raise an error that says what to do."""
     with ObtainedSecrets() as obtained:
         obtained.add_credentials(config.name, [config.key])  # libraries may repeat the key in a warning
         return await _ask(config)

@@ -79,28 +79,28 @@ async def sum_usage(events: AsyncIterator[StoredEvent]) -> dict[str, Usage]:
     """Return what each agent of a session has used, by the agent's id. The id of the session's own agent is empty.
 
     `TurnEnded` says what the session's own agent used in the turn. If a turn has not ended, or its process was killed, the usage of the
-    single answers is added up instead.
+    individual answers is added up instead.
     """
     by_agent: dict[str, Usage] = {}
-    of_turn: Usage | None = None
+    turn_usage: Usage | None = None
     """The usage of the session's own agent in the answers of the current turn."""
     async for stored in events:
         match stored.event:
             case TurnEnded(usage=usage) if not stored.agent:
-                used = Usage.from_json(usage) if "requests" in usage else of_turn
-                of_turn = None
+                used = Usage.from_json(usage) if "requests" in usage else turn_usage
+                turn_usage = None
                 if used is None:
                     continue
             case ModelResponded(usage=usage, calls=calls):
                 used = Usage.from_json(usage) + Usage(calls=len(calls))
                 if not stored.agent:
-                    of_turn = used if of_turn is None else of_turn + used
+                    turn_usage = used if turn_usage is None else turn_usage + used
                     continue
             case _:
                 continue
         by_agent[stored.agent] = by_agent.get(stored.agent, Usage()) + used
-    if of_turn is not None:
-        by_agent[""] = by_agent.get("", Usage()) + of_turn
+    if turn_usage is not None:
+        by_agent[""] = by_agent.get("", Usage()) + turn_usage
     return by_agent
 
 

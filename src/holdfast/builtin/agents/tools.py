@@ -32,10 +32,10 @@ class Delegation:
     agent: str = ""
     """The name of an agent definition; empty for none."""
     tools: tuple[str, ...] | None = None
-    """Patterns of the tools that it may use; None for all of the caller's."""
+    """Patterns of the tools that the sub-agent may use; None for all of the caller's."""
     budget: BudgetLimits
     isolated: bool = False
-    """True: it gets a child session with servers of its own. False: it shares the caller's session."""
+    """Whether the sub-agent gets a child session with servers of its own. Otherwise it shares the caller's session."""
 
 
 Delegate = Callable[[SessionId, CallFacts, Delegation], Awaitable[str]]
@@ -63,7 +63,7 @@ def agents_toolbox(context: SessionContext, delegate: Delegate) -> Toolbox:
     # A sub-agent may work for hours. Its budget limits its time.
     box.slow_after = box.deadline = SELF_LIMITED_SECONDS
 
-    # A query: starting a sub-agent needs no permission. Its own calls are checked one by one.
+    # A query, because queries need no permission: each call of the sub-agent is checked.
     @box.tool(
         name="delegate",
         title="Give a task to a sub-agent",

@@ -6,13 +6,13 @@ import stat
 from contextlib import suppress
 
 _ACL_ATTRIBUTE = "system.posix_acl_access"
-_NOT_COPIED = ("security.capability",)  # the kernel also removes it whenever a file is changed
+_NOT_COPIED = ("security.capability",)  # the kernel removes this attribute whenever a file is changed
 
 
 def copy_attributes(old_fd: int, new_fd: int) -> None:
     """Give the new file the owner, group, permissions and extended attributes of the old file.
 
-    Without root's rights, the new file stays this user's. It also keeps its group if this user is not in the old file's group.
+    Without root's rights, the new file stays this user's. The new file also keeps its group if this user is not in the old file's group.
     Raises `OSError` if root cannot give the new file to the old file's owner, or if the old file has an access-control
     list and its group cannot be copied: the list would then apply to another group.
     """

@@ -27,7 +27,7 @@ class FileSnapshot:
     """A file as it was read."""
 
     real_path: str
-    """Its path after all symbolic links in it were followed."""
+    """The path of the file after all symbolic links in it were followed."""
     text: str | None
     """None if there was no file."""
     version: tuple[int, ...] = ()
@@ -150,7 +150,7 @@ def changed_error(path: str) -> HoldfastError:
 
 
 def _copy_attributes(handle: PathHandle, path: str, before: FileSnapshot, new_fd: int) -> None:
-    """Copy the attributes of the old file. Raises if the user may not write to it: the right to replace it is not enough."""
+    """Copy the attributes of the old file. Raises if the user may not write to that file: the right to replace it is not enough."""
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     old_fd = os.open(handle.name, flags, dir_fd=handle.folder_fd)
     try:

@@ -36,9 +36,9 @@ class EditorFiles:
         """Return whether the editor may open this path: only in a direct session, and only if no confined server can change its folder."""
         if self.trust is not Trust.DIRECT:
             return False
-        if self.confined_folders.contain(real_path):  # servers of this process
+        # Servers that this process started, and then those of other processes of the user, can change the folder.
+        if self.confined_folders.contain(real_path):
             return False
-        # Servers of the user's other processes.
         folder = str(PurePosixPath(real_path).parent)
         return not await _THREADS.run(is_confined_server_running_in, folder)
 

@@ -14,7 +14,7 @@ _PAUSE_SECONDS = 0.001
 
 
 class FileLock:
-    """A lock on one file. After `try_acquire`, it is held until `release`, or until the process ends."""
+    """A lock on one file. Once `try_acquire` has returned True, the lock is held until `release`, or until the process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -34,7 +34,7 @@ class FileLock:
         return False
 
     def release(self) -> None:
-        # Remove the file before it is unlocked: after that, it could be another session's lock.
+        # Remove the file before it is unlocked: an unlocked file could already be another session's lock.
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
         self._file.close()

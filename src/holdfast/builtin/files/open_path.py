@@ -35,7 +35,7 @@ _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOL
 
 @dataclass(frozen=True, slots=True)
 class PathHandle:
-    """A name in an open folder. There may be a file or a folder with this name, or nothing yet. It is not a link."""
+    """A name in an open folder. There may be a file or a folder with this name, or nothing yet. The name is not that of a link."""
 
     folder_fd: int
     name: str
@@ -74,7 +74,7 @@ def open_folder(handle: PathHandle) -> int:
 
 
 def open_working_folder(handle: PathHandle) -> int:
-    """Open a folder to start a program in it. Unlike for `open_folder`, it need not be readable."""
+    """Open a folder to start a program in it. Unlike for `open_folder`, the folder need not be readable."""
     return os.open(handle.name, _FOLDER_FLAGS, dir_fd=handle.folder_fd)
 
 

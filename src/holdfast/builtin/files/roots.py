@@ -17,7 +17,8 @@ from holdfast.resolve.protected_paths import is_protected
 
 MAX_LINKS = 40
 _MAX_PATH_BYTES = 4096
-_MAX_OUTSIDE_COMPONENTS = 256  # of a path from outside of the roots: each is looked up by its whole path
+# Components of a path from outside of the roots: each is looked up by its whole path.
+_MAX_OUTSIDE_COMPONENTS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class PathSet:
 
 @dataclass(frozen=True, slots=True)
 class RootedPath:
-    """A root, and the components from the root to a path. They may be links or `..`: `open_path` follows and checks each one."""
+    """A root, and the components from the root to a path. The components may be links or `..`: `open_path` follows and checks each one."""
 
     root: str
     components: tuple[str, ...]
@@ -146,10 +147,9 @@ class Roots:
         return [folder for folder in self.folders if folder != real_path and not folder.startswith(within)]
 
     def _find_root_through_link(self, path: str) -> RootedPath | None:
-        """Find the root that a path from outside of all roots reaches through a link.
+        """Find the root that a path from outside of all roots reaches through a link, in at most `_MAX_OUTSIDE_COMPONENTS` components.
 
-        The link may lead to a root or to a folder above it, such as /tmp on macOS: then the rest of the path is
-        returned as it is. Or it may lead into a root. At most `_MAX_OUTSIDE_COMPONENTS` components are followed.
+        If the link leads to a root or to a folder above it, such as /tmp on macOS, the rest of the path is returned unchanged.
         """
         pending = deque(_components(path))
         own_components_left, link_count = len(pending), 0
@@ -295,7 +295,7 @@ def _folder_id(path: str) -> tuple[int, int] | None:
 def _status(path: str) -> os.stat_result | None:
     try:
         return Path(path).stat()
-    except OSError:  # it does not exist yet, so only its path is compared
+    except OSError:  # nothing is at this path yet, so only the path is compared
         return None
 
 

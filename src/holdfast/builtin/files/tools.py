@@ -1,6 +1,6 @@
 """The file tools: read, write, edit, list and find. They access only the session's folders.
 
-In a direct session, they read and write files through the editor, if it offers that: see `editor_files`.
+In a direct session, the tools read and write files through the editor, if it offers that: see `editor_files`.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _MAX_TEXT_CHARS = 256 * 1024  # how much of a file `read` returns at once
 _MAX_CHARS_ON_LOOP = 16 * 1024  # longer texts are processed in a thread
 _LOCK_SECONDS = 10.0  # how long to wait for another session that is writing the same file
 _LOCK_PAUSE_SECONDS = 0.01
-_MAX_CALLS = 4  # how many calls of one session run at a time
+_MAX_CALLS = 4  # how many calls of one session run at a time, so that their texts do not fill the memory
 # Only a few threads: they also compute, and a busy thread slows down the event loop, because both need the GIL.
 _FILE_THREADS = WorkerThreads("files", threads=6, per_owner=1)
 _SEARCH_THREADS = WorkerThreads("find", threads=2, per_owner=1)
@@ -142,11 +142,7 @@ def _read_only_paths(folders: Sequence[str], find_unconfined: Callable[[], Uncon
 
 
 class _Files:
-    """The handlers of one session's tools. Every path is checked against the roots, even if the editor then opens the file.
-
-    Work runs in threads, in which sessions take turns. Only a few calls of a session run at a time, so that their texts
-    do not fill the memory.
-    """
+    """The handlers of one session's tools. Every path is checked against the roots, even if the editor then opens the file."""
 
     def __init__(
         self, context: SessionContext, roots: Roots, locks: FileLocks, editor: EditorFiles | None
@@ -320,7 +316,7 @@ class _Files:
         return done
 
     async def _run_in_thread_if_long(self, size: int, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that processes `size` characters: in a thread if there are many, else here."""
+        """Call a function that processes `size` characters: in a thread if there are many, else on the event loop."""
         if size <= _MAX_CHARS_ON_LOOP:
             return function(*args)
         return await _FILE_THREADS.run(function, *args, owner=self._owner)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 
 def without_keys_and_tokens(environ: Mapping[str, str], key_variable: str = "") -> dict[str, str]:
-    """The variables for a command that an agent runs: without `key_variable` and every name that ends in `_API_KEY` or `_TOKEN`.
+    """Return the variables for a command that an agent runs: all but `key_variable` and those whose names end in `_API_KEY` or `_TOKEN`.
 
-    They are left out even if `servers.pass_on` names them. `key_variable` is the variable that `model.api_key_env` names.
+    `servers.pass_on` makes no exception. `key_variable` is the variable that `model.api_key_env` names.
     """
     return {
         name: value

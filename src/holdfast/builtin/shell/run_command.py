@@ -41,7 +41,7 @@ async def run_command(keeper: Keeper, spec: ProcessSpec, command: ShellCommand) 
 
 
 async def _wait(child: Child, output: "_Output", seconds: float) -> tuple[int | None, bool]:
-    """Return the exit code, and whether the time ran out. The exit code is None if it did, or if a signal ended the command."""
+    """Return the exit code, and whether the time ran out. The exit code is None if the time ran out, or if a signal ended the command."""
     try:
         async with asyncio.timeout(seconds):
             status = await child.wait()

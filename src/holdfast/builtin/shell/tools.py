@@ -138,7 +138,7 @@ class _Shell:
             return await run_command(self._deps.keeper, spec, command)
 
     async def _run_directly(self, command: ShellCommand, folder_fd: int) -> CommandResult:
-        """Run the command in a terminal of the editor, if it offers one that is safe to use; else in a process of this host."""
+        """Run the command in a terminal of the editor, if the editor offers one that is safe to use; else in a process of this host."""
         door = self._door
         if door is not None and door.capabilities.terminal and isinstance(door, CommandRunner):
             editor = EditorFiles(door, self._context.trust_level, self._deps.confined_folders)

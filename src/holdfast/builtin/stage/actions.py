@@ -1,4 +1,4 @@
-"""Mouse and keyboard actions. They wait until the element is visible, does not move, is enabled and would receive the click."""
+"""Mouse and keyboard actions, and waiting until an element is visible, does not move, is enabled and would receive a click."""
 
 import asyncio
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ async def wait_until_actionable(tab: Tab, ref_number: int, *, enabled: bool, tim
     if located["state"] != "ok":
         raise await _not_actionable_error(tab, ref_number, located)
     x, y = located["x"], located["y"]
-    # From the coordinates of the element's frame to those of the tab. Each frame around it may be covered, too.
+    # Convert the coordinates in the element's frame to coordinates in the tab. Each frame around the element may be covered, too.
     frame = tab.frames.get(document.frame_id)
     while frame is not None and frame.parent_id:
         owner = await tab.frame_element(frame)
@@ -115,7 +115,7 @@ def _covered_error(tab: Tab, ref_number: int, cover: dict[str, Any]) -> ToolErro
 
 
 async def stale_error(tab: Tab, ref_number: int) -> ToolError:
-    """Return the error for an element that is gone. It lists elements that look the same."""
+    """Return the error for an element that is gone. The error lists elements that look the same."""
     similar: list[str] = []
     if not tab.is_over:
         try:
@@ -188,7 +188,7 @@ async def drag(tab: Tab, source: ActionTarget, target_ref_number: int, timeout: 
 
 
 def _move_pressed(tab: Tab, x: float, y: float) -> None:
-    """Move the mouse with its button pressed. Does not wait for an answer: the browser sends none if this starts a drag."""
+    """Move the mouse with its button pressed. Does not wait for an answer: the browser sends none if the movement starts a drag."""
     command = cdp.InputDispatchMouseEvent(type="mouseMoved", x=x, y=y, button="left", buttons=1)
     tab.connection.post(command, tab.session)
 

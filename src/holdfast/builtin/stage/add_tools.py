@@ -1,6 +1,6 @@
 """Adds the stage tools to a toolbox: the name, the error codes and the annotations of each.
 
-`server` imports this module as late as possible, because importing the tools takes longer than importing the rest of the server.
+`server` imports this module when it adds the tools, so that the first browser can be prepared during the import.
 """
 
 from collections.abc import Callable, Sequence

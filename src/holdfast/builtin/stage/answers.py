@@ -26,7 +26,7 @@ def page_answer(
 ) -> dict[str, Any]:
     """Make an answer with lines that the page wrote: those that fit into the budget, and at most `limit`."""
     notices = _notices(stage, budget // 3)
-    lines_budget = budget - _OVERHEAD - _cost(notices)
+    lines_budget = budget - _OVERHEAD - _token_count(notices)
     shown = view(Snapshot(id="", lines=tuple(lines[:limit])), lines_budget, CursorPosition(0))
     answer = _answer([*shown.lines, *notices], facts)
     if shown.shown < len(lines):
@@ -54,9 +54,9 @@ def text_answer(
     The text continues at the answer's `next_start`.
     """
     notices = _notices(stage, budget // 3)
-    lines_budget = budget - _OVERHEAD - _cost(notices)
+    lines_budget = budget - _OVERHEAD - _token_count(notices)
     values = values[: fitting(values, lines_budget // 2)]
-    text = _beginning(part.text, lines_budget - _cost(values))
+    text = _beginning(part.text, lines_budget - _token_count(values))
     end = part.start + len(text.encode("utf-16-le")) // 2
     facts |= {"characters": part.length}
     if end < part.length:
@@ -79,7 +79,7 @@ def snapshot_answer(
     """Make an answer with a snapshot, which begins with the title and the address of its page."""
     head = fitting_start(_head(snapshot), budget // 3)
     notices = _notices(stage, budget // 3)
-    shown = view(snapshot, budget - _OVERHEAD - _cost([head, *notices]))
+    shown = view(snapshot, budget - _OVERHEAD - _token_count([head, *notices]))
     answer = _answer([head, *shown.lines, *notices], {"tab": tab.id, **facts, "snapshot": snapshot.id})
     return answer | _rest(shown, snapshot)
 
@@ -92,10 +92,10 @@ def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[st
     if snapshot is None or start.line > len(snapshot.lines):
         raise ToolError(
             codes.BAD_CURSOR,
-            f"There is no cursor {cursor[:40]!r} in {tab.id} any more. Ask again without a cursor.",
+            f"There is no cursor {cursor[:40]!r} in {tab.id}, or its lines are no longer kept. Ask again without a cursor.",
         )
     notices = _notices(stage, budget // 3)
-    shown = view(snapshot, budget - _OVERHEAD - _cost(notices), start)
+    shown = view(snapshot, budget - _OVERHEAD - _token_count(notices), start)
     answer = _answer([*shown.lines, *notices], {"tab": tab.id})
     return answer | _rest(shown, snapshot)
 
@@ -126,7 +126,7 @@ def _rest(shown: SnapshotView, snapshot: Snapshot) -> dict[str, Any]:
     return {**rest, "unread": snapshot.unread} if snapshot.unread else rest
 
 
-def _cost(lines: Sequence[str]) -> int:
+def _token_count(lines: Sequence[str]) -> int:
     return sum(estimate_tokens(line) + 1 for line in lines)
 
 
@@ -136,7 +136,7 @@ def _notices(stage: Stage, budget: int) -> list[str]:
         f"! {notice.what}{f': {one_line(notice.page_text, 150)}' if notice.page_text else ''}"
         for notice in notices[:_MAX_NOTICES]
     ]
-    count = fitting(lines, budget - 20)  # 20 tokens for the line that counts the others
+    count = fitting(lines, budget - 20)  # 20 tokens for the line that counts the notices left out
     if count < len(notices):
         return [*lines[:count], f"! {len(notices) - count} more: see dialogs, downloads, tabs"]
     return lines

@@ -42,7 +42,7 @@ class Stage:
         self.id = stage_id
         self.context_id = context_id
         self.download_folder = download_folder
-        """Its path inside the browser's folder; empty if the browser is attached."""
+        """The path of the folder inside the browser's folder; empty if the browser is attached."""
         self.tabs: dict[str, Tab] = {}
         self.current: Tab | None = None
         self.dialogs = Dialogs()
@@ -146,8 +146,8 @@ class Browser:
         self._closing: asyncio.Future[None] | None = None
         self._waiting: dict[str, asyncio.Future[Tab]] = {}
         self._tabs_by_target: dict[str, Tab] = {}
-        self._watch = asyncio.ensure_future(self._watch_connection())
-        self._watch_downloads = asyncio.ensure_future(self._watch_files())
+        self._connection_watch = asyncio.ensure_future(self._watch_connection())
+        self._download_watch = asyncio.ensure_future(self._watch_downloads())
         connection.handle("", self._on_event)
 
     @classmethod
@@ -227,14 +227,14 @@ class Browser:
                 tab.title = info.title[:MAX_TEXT]
 
     async def close(self) -> None:
-        """End the browser. One that Holdfast has not started is only disconnected."""
+        """End the browser. If Holdfast has not started it, only close the connection."""
         if self._closing is None:  # two calls may close the last stages at the same time
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._watch.cancel()
-        self._watch_downloads.cancel()
+        self._connection_watch.cancel()
+        self._download_watch.cancel()
         self.on_close()
         if self.process is not None:
             await self.process.close()
@@ -275,7 +275,7 @@ class Browser:
                 self.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
             return
         if len(stage.tabs) >= MAX_TABS:
-            if stage.is_attached:  # it is the user's tab: it is not closed
+            if stage.is_attached:  # the tab is the user's, so it stays open
                 stage.notices.add(f"a tab is not shown: the stage has {MAX_TABS} tabs", info.url)
                 return
             stage.closed_tabs += 1
@@ -320,7 +320,7 @@ class Browser:
         if stage is None and len(self.stages) == 1:
             stage = next(iter(self.stages.values()))
         if stage is None:
-            return  # its frame is gone: `find_unreported_downloads` finds the download later
+            return  # the frame of the download is gone: `find_unreported_downloads` finds the download later
         self._note_download(stage, *stage.downloads.begin(event))
 
     def _note_download(self, stage: Stage, number: int, download: Download) -> None:
@@ -365,7 +365,7 @@ class Browser:
         for tab in stage.tabs.values():
             tab.wake()
 
-    async def _watch_files(self) -> None:
+    async def _watch_downloads(self) -> None:
         while not self.connection.closed.is_set():
             await asyncio.sleep(_DOWNLOAD_CHECK_SECONDS)
             await self.find_unreported_downloads()

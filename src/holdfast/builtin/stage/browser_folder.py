@@ -22,14 +22,14 @@ class BrowserFolder:
         base = base or browsers_folder()
         _prepare_base(base)
         remove_leftovers(base)
-        # The lock comes first: a folder without one would stay for ever if this process were killed now.
+        # The lock comes first: without a lock, the folder would never be removed if this process were killed now.
         self.path, self._lock = _lock_new_name(base)
         self.path.mkdir(mode=0o700)
         for name in ("profile", "downloads", "uploads"):
             (self.path / name).mkdir()
 
     def give_to_nobody(self) -> None:
-        """Make the user `nobody` the owner of the folder. If root starts a confined browser, it runs as the owner of its folder."""
+        """Make the user `nobody` the owner of the folder. A confined browser that root starts runs as the owner of its folder."""
         for path in (self.path, *self.path.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 

@@ -1,4 +1,4 @@
-"""The flags and preferences of Chromium. It has no window and no background traffic, and sends every request through a proxy."""
+"""The flags and preferences of Chromium, with which it has no window and no background traffic, and sends every request through a proxy."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ FLAGS = (
     # Throttled timers would make pages in the background miss their deadlines.
     *("--disable-background-timer-throttling", "--disable-backgrounding-occluded-windows"),
     *("--disable-renderer-backgrounding", "--disable-ipc-flooding-protection", "--disable-hang-monitor"),
-    # Traffic that no page asked for.
+    # Turn off traffic that no page asked for.
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-pings"),
     *(
         "--disable-client-side-phishing-detection",
@@ -42,7 +42,7 @@ FLAGS = (
         "--dns-prefetch-disable",
         "--disable-quic",
         "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # its name in earlier versions
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # the same flag in earlier versions of Chromium
     ),
     *("--gcm-checkin-url=about:blank", "--allow-browser-signin=false", "--gaia-url=http://127.0.0.1:9"),
     "--log-level=3",
@@ -50,8 +50,8 @@ FLAGS = (
 """The flags of every browser."""
 
 CONFINED_FLAGS = ("--no-sandbox", "--in-process-gpu", "--enable-features=NetworkServiceInProcess2")
-"""Further flags of a browser in Holdfast's sandbox, which replaces Chromium's own. Separate processes for graphics and the network
-would not be separated by a sandbox there, so that starting them would only take time. Pages still have processes of their own."""
+"""Further flags of a browser in Holdfast's sandbox, which replaces Chromium's own. Graphics and network run in the browser's own process,
+because no sandbox would separate their processes from it. Pages still have processes of their own."""
 
 _DENIED_PERMISSIONS = (
     *(
@@ -91,7 +91,7 @@ PREFERENCES: dict[str, Any] = {
     "alternate_error_pages": {"enabled": False},
     "credentials_enable_service": False,
     "translate": {"enabled": False},
-    # 2 denies pages what the browser would ask the user for: nobody sees its questions, and they block all clicks.
+    # 2 denies a permission without asking: nobody sees the browser's questions, and an open question blocks all clicks.
     "profile": {"default_content_setting_values": dict.fromkeys(_DENIED_PERMISSIONS, 2)},
     "hardware": {"screen_capture_enabled": False},
     # A PDF becomes a download, because the text in the browser's own viewer cannot be read.

@@ -18,7 +18,7 @@ from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.tab import Tab
 
 _MAX_CLOSED_ROOTS = 300  # how many are added in one search
-# The page changed during the search. It is searched again for the next answer.
+# These errors mean that the page changed during the search. The next answer searches again.
 _PAGE_CHANGED_ERRORS = (CdpError, NoAnswerError, ConnectionLostError)
 
 

@@ -24,7 +24,7 @@ _LEAST_SECONDS = 2.0  # a large page may need this time to answer, even if the c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a page must show. All fields that are set must be true."""
+    """What a page must show: everything that the set fields say."""
 
     text: str = ""
     not_text: str = ""
@@ -38,7 +38,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One field of a condition that is not true. `actual` may contain text that the page wrote."""
+    """One field of a condition that the page does not fulfil. `actual` may contain text that the page wrote."""
 
     expected: str
     actual: str
@@ -87,7 +87,7 @@ async def _error(
 
 
 async def compare(tab: Tab, condition: Condition, timeout: float) -> list[Mismatch]:
-    """Return the fields of a condition that are not true now. Raises PAGE_HUNG if the page does not answer in time."""
+    """Return the fields of a condition that the page does not fulfil now. Raises PAGE_HUNG if the page does not answer in time."""
     mismatches: list[Mismatch] = []
     if condition.url or condition.title:
         page = await tab.run(await tab.document(timeout=timeout), "ready", timeout)

@@ -32,7 +32,7 @@ class Download:
 
 
 class Downloads:
-    """The numbered list of a stage's downloads. If it is full, the oldest cancelled download is dropped from it, never another one."""
+    """The numbered list of a stage's downloads. If the list is full, the oldest cancelled download is dropped, never one that was not cancelled."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -129,7 +129,7 @@ def list_downloads(browser_folder: Path, folder: str) -> dict[str, DownloadFile]
         for entry in islice(stack.enter_context(os.scandir(descriptor)), _MAX_LISTED):
             matched = _DOWNLOAD_NAME.fullmatch(entry.name)
             if matched is not None and entry.is_file(follow_symlinks=False):
-                with suppress(FileNotFoundError):  # it was renamed or removed just now
+                with suppress(FileNotFoundError):  # the file was renamed or removed just now
                     size = entry.stat(follow_symlinks=False).st_size
                     downloads[matched[1]] = DownloadFile(size, is_complete=matched[2] is None)
     return downloads
@@ -156,10 +156,7 @@ def _open_in_browser(stack: ExitStack, browser: Roots, path: str, *, for_writing
 
 
 def _copy_to_new_file(source: BinaryIO, target: PathHandle, *, limit: int, too_large: str) -> int:
-    """Copy a file, and return how many bytes it has. If it has more than `limit`, remove the new file and raise.
-
-    The limit holds even if the source grows. If root creates the file, it belongs to the owner of its folder.
-    """
+    """Copy a file, and return how many bytes were copied. If there are more than `limit`, remove the new file and raise."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(target.name, flags, 0o644, dir_fd=target.folder_fd)
     size = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.sandbox.own_code import system_path
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Debian's `chromium` is a script that reads the user's settings. This is the program behind it.
+# Searched before the names: Debian's `chromium`, for example, is a script that reads the user's settings and starts the first of these.
 _PROGRAMS = (
     "/usr/lib/chromium/chromium",
     "/usr/lib/chromium-browser/chromium-browser",

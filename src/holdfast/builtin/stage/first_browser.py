@@ -13,7 +13,7 @@ class FirstBrowser:
     """Starts the first browser as early as `LaunchOptions.early` says, and every later one when it is needed."""
 
     def __init__(self, options: LaunchOptions, starter: KeeperClient | None = None) -> None:
-        """`starter` connects to the keeper process that starts the first browser; `discard` closes it. None: a new one is started."""
+        """`starter` is the client of the keeper process that starts the first browser; `discard` closes it. Without it, a new keeper process is started."""
         self._options = options
         self._starter = starter
         self._starting: asyncio.Task[BrowserProcess] | None = None

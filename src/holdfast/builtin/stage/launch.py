@@ -102,10 +102,10 @@ async def launch(options: LaunchOptions, starter: KeeperClient | None = None) ->
 
 
 async def prepare(options: LaunchOptions, starter: KeeperClient | None = None) -> BrowserProcess:
-    """Set up all that a browser needs, and start a shell in its sandbox, which becomes the browser in `BrowserProcess.start`.
+    """Set up all that a browser needs, and start a shell in its sandbox. `BrowserProcess.start` makes the shell become the browser.
 
-    `starter` connects to the keeper process that starts the shell; None to start a new keeper process. It is closed with the
-    browser. Raises NO_BROWSER or LAUNCH_FAILED.
+    `starter` is the client of the keeper process that starts the shell, and is closed with the browser. Without it, a new keeper
+    process is started. Raises NO_BROWSER or LAUNCH_FAILED.
     """
     program = find_browser(options.program)
     if program is None:
@@ -153,7 +153,7 @@ def _write_preferences(folder: BrowserFolder) -> None:
 
 
 def _replace_programs(folder: BrowserFolder) -> None:
-    """Keep the browser from opening other programs, which it does for `mailto:` without asking: it finds `false` in place of `xdg-open`."""
+    """Keep the browser from opening other programs, which it does for `mailto:` without asking. It finds `false` in place of `xdg-open`."""
     programs = folder.path / _PROGRAMS
     programs.mkdir()
     nothing = shutil.which("false", path=os.defpath) or os.devnull
@@ -168,7 +168,7 @@ def _process_spec(
     flags = (*FLAGS, *own, *(CONFINED_FLAGS if sandbox_kind == "holdfast" else ()))
     env = {
         "HOME": str(folder.path / "profile"),
-        # Chromium creates a Unix socket there, and the path of a Unix socket must be short. Each sandbox has its own /tmp.
+        # Chromium creates a Unix socket in this folder, and the path of a Unix socket must be short. Each sandbox has its own /tmp.
         "TMPDIR": "/tmp" if sandbox_kind == "holdfast" else str(folder.path),
         "PATH": f"{folder.path}/{_PROGRAMS}:{os.defpath}",
         "LANG": os.environ.get("LANG", "C.UTF-8"),

@@ -1,4 +1,4 @@
-"""Runs the server. The keeper process of its first browser is started before the tools are imported, so that it is ready when they are."""
+"""Runs the server. The keeper process of the first browser is started before the tools are imported, so that it starts during the import."""
 
 import sys
 from contextlib import suppress

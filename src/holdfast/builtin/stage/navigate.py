@@ -23,7 +23,8 @@ _REASONS = {
 }
 _ABORTED = "net::ERR_ABORTED"
 """The error of a load that shows no page: a download, an answer without content, a redirect to another program."""
-_QUESTION_SECONDS = 5.0  # after this time, the browser does not ask any more whether to open another program
+# How long after a page asked to open another program the browser may still show its question.
+_QUESTION_SECONDS = 5.0
 _STATUSES_WITHOUT_PAGE = (204, 205)
 _EMPTY_PAGES = ("", "about:blank")
 
@@ -36,7 +37,7 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
             # A page gets no commands while the tab waits for the next page.
             tab.connection.post(cdp.PageStopLoading(), tab.session)
         if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
-            url = await _address(tab, url)  # before the tab shows an empty page
+            url = await _address(tab, url)  # read before `_stop_scripts` replaces the page by an empty one
             await _stop_scripts(tab)
         if tab.asked_for_program is not None and url not in ("back", "forward"):
             url = tab.url if url == "reload" else check_url(url)
@@ -54,11 +55,11 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
                 if result is None:
                     return "loading"
                 if result.error_text == _ABORTED and not result.is_download:
-                    await _wait(tab, last_request, timeout)
+                    await _wait_until_loaded(tab, last_request, timeout)
                     if tab.commits == commits:
                         tab.asked_for_program = monotonic()
                         raise _denied_redirect(url)
-        return await _wait(tab, last_request, timeout)
+        return await _wait_until_loaded(tab, last_request, timeout)
     finally:
         tab.is_leaving = False
 
@@ -165,8 +166,7 @@ async def _start(
 ) -> None:
     """Send a command that loads another page, and wait until the tab shows that page, or until the request for it was sent.
 
-    The browser answers such a command at once, even if the scripts of the old page block the load. Then these scripts are stopped,
-    and `if_stopped` is sent.
+    If the scripts of the old page block the load, they are stopped, and `if_stopped` is sent.
     """
     commits_before, last_request = tab.commits, tab.log.requests.count
 
@@ -223,7 +223,7 @@ def _is_load(tab: Tab, request: Request) -> bool:
     return request.kind == "Document" and request.frame_id == tab.target_id
 
 
-async def _wait(tab: Tab, last_request: int, timeout: float) -> str:
+async def _wait_until_loaded(tab: Tab, last_request: int, timeout: float) -> str:
     """Wait until the page is loaded; raise if there is no page to show. `last_request` is the number of the last request before the load."""
     await asyncio.sleep(0)
     started = await tab.until(lambda: tab.find_document(tab.target_id) is not None or tab.is_closed, timeout)

@@ -45,7 +45,7 @@ class Owners:
                 browser = Browser(process.connection, process, owner.counters)
                 browser.start()
                 owner.browser = browser
-                browser.on_close = lambda: self._closed(owner, browser)
+                browser.on_close = lambda: self._clear_browser(owner, browser)
             return browser
 
     def counters(self, call: Call) -> IdCounters:
@@ -110,6 +110,6 @@ class Owners:
                 await self.stages.remove(stage_id)
         await browser.close()
 
-    def _closed(self, owner: _Owner, browser: Browser) -> None:
+    def _clear_browser(self, owner: _Owner, browser: Browser) -> None:
         if owner.browser is browser:
             owner.browser = None

@@ -13,7 +13,7 @@ from holdfast.builtin.stage.limits import SCRIPT_SECONDS
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-_OTHER_SECONDS = 1.0  # short: a frame that does not answer must not stop clicks outside of it
+_FRAME_SECONDS = 1.0  # short, because a frame that does not answer must not stop clicks outside of it
 _FAILED = (STALE_REF, TAB_GONE, PAGE_HUNG)
 
 
@@ -49,7 +49,7 @@ async def arm(tab: Tab, document: Document, ref_number: int) -> list[Document] |
     await asyncio.gather(
         *(
             _call(
-                tab, other, "armFrame", _OTHER_SECONDS, open=tab.tree.is_inside(other.frame_id, open_frames)
+                tab, other, "armFrame", _FRAME_SECONDS, open=tab.tree.is_inside(other.frame_id, open_frames)
             )
             for other in others
         )
@@ -63,7 +63,7 @@ async def disarm(tab: Tab, armed: list[Document], *, keep: bool = False) -> Pres
     first = await _call(tab, document, "disarm", SCRIPT_SECONDS, next=tab.next_ref, keep=keep)
     results = [first]
     for other in others:  # one after another: each of them may give numbers to elements
-        results.append(await _call(tab, other, "disarm", _OTHER_SECONDS, next=tab.next_ref, keep=keep))
+        results.append(await _call(tab, other, "disarm", _FRAME_SECONDS, next=tab.next_ref, keep=keep))
     for result in results:
         if result is not None and result["cover"] is not None:
             return Press("stopped", result["cover"])

@@ -1,7 +1,7 @@
 """Reads the documents of a page with the page script, and searches them for texts and elements.
 
-Functions of the page script return the next free ref number (`next`), and how many elements they did not read for lack of time
-(`cut`, here `unread`).
+Functions of the page script return the next free ref number (`next`), and how many elements they did not read, because the page is
+too large or the time ran out (`cut`, here `unread`).
 """
 
 import asyncio
@@ -118,7 +118,7 @@ async def find_lines(
 
 @dataclass(frozen=True, slots=True)
 class FoundText:
-    """Whether a page shows a text, and how many elements were not read, because the page is too large."""
+    """Whether a page shows a text, and how many elements were not read."""
 
     is_found: bool
     unread: int

@@ -13,7 +13,7 @@ class RecentItems(Generic[T]):
     def __init__(self, limit: int) -> None:
         self._items: deque[tuple[int, T]] = deque(maxlen=limit)
         self.count = 0
-        """How many items were added. It is also the number of the last one."""
+        """How many items were added, which is also the number of the last one."""
 
     def add(self, item: T) -> int:
         """Add an item and return its number."""

@@ -33,9 +33,9 @@ def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
 def stage_toolbox_to_serve(
     options: LaunchOptions, files: SessionFiles, starter: KeeperClient | None
 ) -> Toolbox:
-    """Return the same toolbox, but its tools are added when the server starts, while the first browser is prepared.
+    """Return the toolbox of `stage_toolbox`, but add its tools when the server starts, while the first browser is prepared.
 
-    `starter` connects to the keeper process that starts the first browser; None to start a new keeper process.
+    `starter` is the client of the keeper process that starts the first browser; None to start a new keeper process.
     """
     owners = Owners(FirstBrowser(options, starter))
     box = _make_box(owners, lambda: _add_tools(box, owners, options, files), has_lifespan=True)

@@ -7,7 +7,7 @@ from holdfast.builtin.stage.limits import SETTLE_SECONDS
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-# The types of requests that are waited for. Others, such as images, are not.
+# The types of requests that `settle` waits for. It does not wait for others, such as images.
 _WAITED_TYPES = frozenset({"Document", "XHR", "Fetch", "Script"})
 _QUIET_MS = 25  # a page is quiet if it has not changed for this time
 _LONGEST_MS = 400  # how long to wait for a page that keeps changing
@@ -23,7 +23,7 @@ class TabState:
 
 
 def tab_state(tab: Tab) -> TabState:
-    """Return the state of a tab. Call it before an action; `settle` needs it after the action."""
+    """Return the state of a tab before an action. Pass it to `settle` after the action."""
     return TabState(navigations=tab.navigations, in_flight=frozenset(tab.log.in_flight))
 
 

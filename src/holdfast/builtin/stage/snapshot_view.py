@@ -22,7 +22,7 @@ class Snapshot:
     is_part: bool = False
     """Whether it shows only one element of the page."""
     unread: int = 0
-    """How many elements were not read, because the page is too large. The tool `find`, and `snapshot` with `within`, can reach them."""
+    """How many elements were not read, because the page is too large or the time ran out. The tool `find`, and `snapshot` with `within`, can reach them."""
     title: str = ""
     url: str = ""
 
@@ -32,7 +32,7 @@ class SnapshotView:
     """The lines of a snapshot that fit into a budget."""
 
     lines: list[str]
-    """They may include markers for lines that are left out."""
+    """With markers for lines that are left out."""
     shown: int
     """How many lines of the snapshot are shown."""
     left_out: int

@@ -30,7 +30,7 @@ from holdfast.toolkit import ToolError
 
 R = TypeVar("R")
 
-_DIALOG_FLOOD = 4  # dialogs within a few seconds
+_DIALOG_FLOOD = 4  # this many dialogs within `_FLOOD_SECONDS` are a flood
 _FLOOD_SECONDS = 5.0
 
 
@@ -71,7 +71,7 @@ class Tab:
         self.commits = 0
         """How often the tab has shown another page, or the page has changed its address."""
         self.loader_id = ""
-        """The DevTools protocol's id of the load that brought the current page."""
+        """The DevTools protocol's id of the load of the current page."""
         self.is_loading = False
         self.is_waiting = False
         """Whether the tab waits for the server of its next page. Until the server answers, the old page gets no commands."""
@@ -121,7 +121,7 @@ class Tab:
 
     @property
     def has_dialog_flood(self) -> bool:
-        """Whether the page has opened many dialogs in the last few seconds."""
+        """Whether the page has opened at least `_DIALOG_FLOOD` dialogs in the last `_FLOOD_SECONDS`."""
         times = self.dialog_times
         return len(times) == _DIALOG_FLOOD and time.monotonic() - times[0] < _FLOOD_SECONDS
 

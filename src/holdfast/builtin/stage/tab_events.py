@@ -144,7 +144,7 @@ class TabEvents:
             tab.commits += 1
             tab.loader_id = described.loader_id
             tab.is_crashed = tab.is_hung = tab.is_waiting = False
-        self._check_address(frame.id, frame.url, frame.parent_id)
+        self._replace_denied_page(frame.id, frame.url, frame.parent_id)
         if (described.url, described.url_fragment) == ("about:blank", "#blocked"):
             self._notify_denied("about:blank#blocked")
         elif not may_show(described.unreachable_url or "", tab.url):
@@ -176,10 +176,10 @@ class TabEvents:
             case cdp.InputDragIntercepted(data=data):
                 tab.dragged = data
             case _:
-                self._find_denied(event)
+                self._notify_if_denied(event)
                 tab.log.on_event(session, event)
 
-    def _find_denied(self, event: msgspec.Struct) -> None:
+    def _notify_if_denied(self, event: msgspec.Struct) -> None:
         """Notify the caller if the event says that the browser itself refuses to load an address."""
         match event:
             case cdp.LogEntryAdded(entry=entry) if entry.source == "security":
@@ -207,7 +207,7 @@ class TabEvents:
         elif event.waiting_for_debugger:
             self._tab.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
 
-    def _check_address(self, frame_id: str, url: str, parent_id: str) -> None:
+    def _replace_denied_page(self, frame_id: str, url: str, parent_id: str) -> None:
         tab = self._tab
         parent = tab.frames.get(parent_id) if parent_id else None
         if tab.is_attached or may_show(url, parent.url if parent else None):

@@ -35,7 +35,7 @@ class _Reading:
     frames_left: int = MAX_FRAMES
     """How many frames may still be read."""
     unread: int = 0
-    """How many elements were not read so far, for lack of time."""
+    """How many elements and frames were not read so far."""
     title: str = ""
     url: str = ""
 

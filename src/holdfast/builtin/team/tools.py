@@ -59,7 +59,7 @@ def team_toolbox(context: SessionContext, team: Team) -> Toolbox:
 
     @box.tool(title="Send a message", codes=refusals, annotations=Annotations(destructive=False))
     async def send_message(session_id: TargetId, text: Text, call: Call) -> dict[str, Any]:
-        """Send a message to another session of this workspace. It starts a turn there; do not wait or poll for the answer."""
+        """Send a message to another session of this workspace. It is delivered in a turn there; do not wait or poll for the answer."""
         sent = await team.send_message(caller, read_call_facts(call), session_id, check_text(text))
         return {"message_id": sent, "state": "stored"}
 
@@ -102,7 +102,7 @@ def check_text(text: str) -> str:
 
 
 def _is_control(character: str) -> bool:
-    # Characters that move the cursor or change the direction of text. Other invisible characters, such as those in emoji, are allowed.
+    """Return whether a character moves the cursor or changes the direction of text. Other invisible ones, such as those in emoji, are allowed."""
     return (
         ord(character) < 32
         or 127 <= ord(character) < 160

@@ -1,6 +1,6 @@
 """The script that reads and checks pages. It runs in every document, in an isolated world: a JavaScript context of its own.
 
-The page's scripts can neither see the script nor change what it uses. It consists of the files in this folder, in one function.
+The page's scripts can neither see this script nor change what it uses. This script is one function, joined from the files in this folder.
 """
 
 import json

@@ -1,6 +1,6 @@
 // Access to nodes that a page cannot influence, and the numbers (refs) of nodes.
-// Forms and documents show elements under their names (`form.firstChild` may be an input with that name), so properties that all
-// nodes have are read through the getters of the prototypes.
+// A named element becomes a property of its form or document (`form.firstChild` may be an input with that name), so properties that
+// all nodes have are read through the getters of the prototypes.
 
 const getter = (proto, name) => {
   const get = Object.getOwnPropertyDescriptor(proto, name).get;

@@ -52,7 +52,7 @@ function focusedRef(options) {
   const element = deepActive();
   return { ref: element === null || ['body', 'html'].includes(localName(element)) ? -1 : refOf(element), next };
 }
-// Whether the value that a field shows means the wanted value. They may be written differently, such as #ff0000 and red.
+// Whether the value that a field shows means the wanted value. The two may be written differently, such as #ff0000 and red.
 function means(type, wanted, shown) {
   if (shown.toLowerCase() === wanted.toLowerCase()) return true;
   if (type === 'color') return CSS.supports('color', wanted);

@@ -1,6 +1,6 @@
 // Where the mouse can hit an element, and what covers it.
 
-// Wait until the browser has drawn a frame, or for 60 ms. Return whether it has drawn one.
+// Wait for the next animation frame, but at most 60 ms. Return whether there was one.
 const frameTurn = () => new Promise((resolve) => {
   const timer = setTimeout(() => resolve(false), 60);
   requestAnimationFrame(() => { clearTimeout(timer); resolve(true); });
@@ -51,7 +51,7 @@ async function locate(options) {
   const deadline = performance.now() + options.ms;
   let state = { state: 'moving' };
   let before = null;
-  let turns = 0;  // how long the element has not moved: 4 for each frame that was drawn, 1 for each wait without one
+  let turns = 0;  // how long the element has not moved: 4 for each animation frame, 1 for each wait without one
   for (;;) {
     const element = nodeOf(options.ref);
     if (element === null) return { state: 'gone', next };

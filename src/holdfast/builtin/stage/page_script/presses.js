@@ -33,7 +33,7 @@ async function unlock(element) {
   exitPointerLock(document);
   for (let turn = 0; turn < 20 && lockedElement(document) !== null; turn++) await frameTurn();
 }
-// Watch presses on an element. Return the ref numbers of the frames inside the element; null if it is gone.
+// Watch presses on an element. Return the ref numbers of the frames inside the element; null if the element is gone.
 async function arm(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;

@@ -6,7 +6,7 @@ function rootOf(number) {
   return nodeOf(number);
 }
 
-// How many elements were not read, because there are too many.
+// How many elements the outline leaves out, because the page is too large or the time ran out.
 const unread = (outlined) => outlined.cut ? Math.max(1, elementsByTag(document, '*').length - outlined.visited) : 0;
 
 // The lines of a snapshot, each as three members of a flat list: depth, ref number, text.

@@ -36,7 +36,7 @@ from holdfast.builtin.stage.tools.base import (
 from holdfast.model import codes
 from holdfast.toolkit import Call, Image, Meta, Reply, ToolError
 
-_MAX_EXPRESSION = 20_000
+_MAX_SCRIPT = 20_000
 _MAX_SCREENSHOT_SIDE = 8000
 
 
@@ -189,7 +189,7 @@ class ObservingTools(StageTools):
         script: Annotated[
             str,
             "JavaScript; its last value is the answer.",
-            Meta(max_length=_MAX_EXPRESSION),
+            Meta(max_length=_MAX_SCRIPT),
         ],
         tab: TabId = "",
         timeout: Seconds = 10.0,

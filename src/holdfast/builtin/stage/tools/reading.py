@@ -105,7 +105,7 @@ class ReadingTools(StageTools):
             result = await found_tab.run(document, "read", ref=ref_number, **options)
             if ref_number is not None and not result.get("gone") and not result["text"]:
                 inner, root = await find_root(found_tab, ref_number)
-                if root is None:  # it is a frame
+                if root is None:  # the element is a frame
                     read = await found_tab.run(inner, "read", limit=limit, **{"from": start})
                     result |= {"text": read["text"], "length": read["length"]}
             if result.get("gone"):
