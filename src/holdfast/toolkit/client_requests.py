@@ -13,7 +13,7 @@ from holdfast.wire.mcp.server import Ask
 from holdfast.wire.messages import PeerError, Raw
 
 ANSWER_SECONDS = 600.0
-"""How long a client may take to answer: there may be a person behind it."""
+"""How long a client may take to answer: a person may have to decide."""
 
 _NO_CAPABILITIES: JsonObject = {}
 
@@ -107,7 +107,7 @@ class _NoCallParameter(ClientRequests):
 
 
 NO_CALL_PARAMETER = _NoCallParameter()
-"""For handlers without a `Call` parameter. They cannot ask the client, because a call that can ask takes longer."""
+"""For calls whose handler, guards and providers do not get the call."""
 
 
 class _WithoutHandler(ClientRequests):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})  # Starlette's TestClient has the last one
+_LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})  # Starlette's TestClient uses "testclient"
 _FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip")
 _PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "holdfast-context"})
 _METADATA_PATH = "/.well-known/oauth-protected-resource"
@@ -42,13 +42,13 @@ class HttpAppOptions(TypedDict, total=False):
 
     `sandboxed` is the default."""
     hosts: Sequence[str]
-    """Host names of the server, in addition to the loopback names. They need `auth`."""
+    """Host names of the server, in addition to the loopback names. Only with `auth`."""
     origins: Sequence[str]
     """Origins whose web pages may send requests."""
     headers: Sequence[str]
     """Names of request headers that tools get in `call.headers`."""
     proxies: Sequence[str]
-    """The addresses of reverse proxies whose `X-Forwarded-Host` is used."""
+    """The addresses of reverse proxies whose `X-Forwarded-Host` is used. Only with `auth`."""
     allow_eval: bool
     """Whether the tools that evaluate code are offered."""
 

@@ -25,7 +25,7 @@ _MAKE_TOKEN = 'Make one: python -c "import secrets; print(secrets.token_urlsafe(
 AuthFunction: TypeAlias = Callable[
     [Mapping[str, str]], "Awaitable[str | SessionContext | None] | str | SessionContext | None"
 ]
-"""Gets the headers of a request, by lower-case name. Returns the id of the user, a whole session, or None to refuse it."""
+"""Gets the headers of a request, by lower-case name. Returns the id of the user, a whole session, or None to refuse the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Bearer:
         given = bearer_token(headers).encode()
         users = {self.tokens: "bearer"} if isinstance(self.tokens, str) else self.tokens
         found = None
-        # Compare with all of them, so that the time does not show which one matched.
+        # Compare with all tokens, so that the time does not show which one matched.
         for token, user in users.items():
             if hmac.compare_digest(token.encode(), given):
                 found = user

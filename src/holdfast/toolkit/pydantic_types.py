@@ -1,4 +1,4 @@
-"""Arguments and results with pydantic types. Imported only for tools that use them: importing pydantic takes about 100 ms."""
+"""Arguments and results with pydantic types. Imported only for tools that use such types, because pydantic is slow to import."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 _FIELD = "value"  # the only field of a form that asks for one value
-_MAX_DESCRIBED = 5  # issues in a message
+_MAX_DESCRIBED = 5  # more issues are not in the message
 _NOT_ALLOWED = "This value is not one of the choices."
 _FORMATS = ("email", "uri", "date", "date-time")
 _DECIMAL_AS_TEXT = {"type": "string", "format": "decimal"}  # the form asks for a number

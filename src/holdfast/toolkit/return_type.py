@@ -139,7 +139,7 @@ class ReturnType:
             return None
         schema, definitions = self._schema
         if self.wraps:
-            # FastMCP's clients read the mark: for them, the data of a result is then the value itself.
+            # With `x-fastmcp-wrap-result`, FastMCP's clients return the value itself as the data of a result.
             return _with_definitions(
                 {
                     "type": "object",
@@ -281,7 +281,7 @@ def _check_reserved(tool: str, annotation: Any) -> None:
 
 
 def _has_content(annotation: Any) -> bool:
-    """Whether values of a type may be or contain content blocks: it says so, or it is a list of anything."""
+    """Whether a type has content types in it, or is a list of anything, so that its values may be or contain content blocks."""
     kind = get_origin(annotation) or annotation
     if isinstance(kind, type) and issubclass(kind, Iterable) and not issubclass(kind, Mapping | str | bytes):
         items = get_args(annotation)

@@ -84,8 +84,7 @@ def walk_annotation(annotation: Any, inside: tuple[Any, ...] = ()) -> Iterator[A
 def expand_names(annotation: Any) -> Any:
     """The annotation with each type alias and each `NewType` replaced by the type that it stands for.
 
-    Otherwise the metadata of an `Annotated[…]` in an alias would be overlooked. A type alias that contains itself or a string stays:
-    the library that handles the type reads it.
+    A type alias that contains itself or a string stays: the library that handles the type reads it.
     """
     if isinstance(annotation, type):
         return annotation

@@ -337,9 +337,8 @@ def error_line(request_id: Id | None, code: int, message: str, data: Any = None)
 def _as_one_line(line: bytes) -> bytes:
     """The line, with spaces in place of the line breaks in it.
 
-    A `Raw` contains the white space that its sender has put between the values. What follows a line break would be another message for
-    the reader: a call that nobody permitted, or a question that nothing has sanitized. Some readers end a line also at a CR. Inside of
-    strings, JSON has no line breaks.
+    A sender may put line breaks between the values of a `Raw`. For the reader, what follows a line break, or a CR for some readers,
+    would be another message, such as a call that nobody permitted.
     """
     if line.index(b"\n") == len(line) - 1 and b"\r" not in line:
         return line

@@ -15,7 +15,7 @@ from holdfast.wire.parse_threads import parse_in_thread
 
 _BATCH_SECONDS = 0.0005  # how long messages are handled before the event loop does other work
 _BATCH_LINES = 100  # the most lines in one batch, because the handlers that they start also take time
-_BATCH_PAUSE_SECONDS = 0.002  # after a full batch
+_BATCH_PAUSE_SECONDS = 0.002  # how long to pause after a full batch
 _HANG_UP_CHECK_SECONDS = 0.5  # how often to check whether a remote peer that does not read has hung up
 
 
