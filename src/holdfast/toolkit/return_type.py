@@ -33,9 +33,9 @@ from holdfast.toolkit.type_support import (
     find_library,
     is_simple,
     is_typed_dict,
-    peel,
     rebuild,
     replace_object,
+    unwrap_type,
     walk_annotation,
 )
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
@@ -205,9 +205,9 @@ UNDECLARED = ReturnType(Any)
 def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> ReturnType:
     """Read the return type of a handler; raises BAD_TOOL when its values cannot be sent unchanged."""
     annotation = replace_object(annotation)
-    if get_origin(peel(annotation)) is Reply:
-        (annotation,) = get_args(peel(annotation))
-    kind = peel(annotation)
+    if get_origin(unwrap_type(annotation)) is Reply:
+        (annotation,) = get_args(unwrap_type(annotation))
+    kind = unwrap_type(annotation)
     _check_foreign_types(tool, annotation)
     if kind in _UNCHECKED or any(map(_has_content, union_members(kind))):
         return UNDECLARED
@@ -239,7 +239,7 @@ def _check_foreign_types(tool: str, annotation: Any) -> None:
 
 def union_members(annotation: Any) -> Iterator[Any]:
     """The members of a union, or the type itself."""
-    kind = peel(annotation)
+    kind = unwrap_type(annotation)
     if get_origin(kind) in (Union, UnionType):
         for member in get_args(kind):
             yield from union_members(member)
