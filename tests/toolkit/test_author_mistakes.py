@@ -420,7 +420,7 @@ async def test_what_is_wrong_with_an_answer_is_said_once():
     assert text.count(">= 18") == 1
 
 
-def test_no_hint_of_a_code_is_about_a_peer():
+def test_no_hint_uses_the_word_peer():
     from holdfast.model import codes
 
     assert [code.name for code in codes.registered() if "peer" in code.hint.lower()] == []
@@ -428,6 +428,6 @@ def test_no_hint_of_a_code_is_about_a_peer():
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Only errors are of interest."""
+    """Log only errors."""
     with caplog.at_level(logging.ERROR):
         yield
