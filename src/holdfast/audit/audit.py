@@ -150,7 +150,7 @@ class Audit:
     def _update_anchor(self, tx: ReadTx) -> None:
         """Set the anchor to the head of the chain. If the anchored record is not in the chain, stop updating the anchor.
 
-        Only committed records may be anchored, so this never runs inside a write transaction.
+        Never called inside a write transaction, because only committed records may be anchored.
         """
         with self._lock:
             self._next_update = time.monotonic() + self._anchor_seconds

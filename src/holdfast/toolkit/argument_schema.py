@@ -247,10 +247,7 @@ def drop_repeated_titles(definitions: JsonObject) -> None:
 def _rename_taken_definitions(
     schema: JsonObject, definitions: JsonObject, taken: JsonObject
 ) -> tuple[JsonObject, JsonObject]:
-    """Add a number to the names of the definitions whose names are taken by other types.
-
-    Returns the schema with changed references, and the definitions. If no name means two types, both are unchanged.
-    """
+    """If a name means two types, add a number to each taken name. Return the schema with changed references, and the definitions."""
     if all(taken.get(name, definition) == definition for name, definition in definitions.items()):
         return schema, definitions
     names: dict[str, str] = {}

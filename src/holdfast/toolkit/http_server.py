@@ -405,9 +405,9 @@ def _authority(target: bytes) -> bytes | None:
 
 
 class _Sender:
-    """Sends the response of one request. A JSON response with status 200 is written in one piece; uvicorn would write its head first.
+    """Sends the response of one request. The head of a JSON response with status 200 is held back, and written together with the body.
 
-    uvicorn does not know of a head that is held back: if the application then fails, uvicorn answers 500.
+    If the application fails before the body, uvicorn answers 500.
     """
 
     def __init__(self, cycle: RequestResponseCycle) -> None:

@@ -194,10 +194,7 @@ def patterns(annotation: Any) -> Iterator[tuple[str, int | None]]:
 
 
 class _ShortSchema(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes from the names of fields and classes. A title that the author has set stays.
-
-    Strings in annotations become descriptions, as for msgspec.
-    """
+    """Leaves out the titles that pydantic makes from names, and makes descriptions of the strings in annotations, as for msgspec."""
 
     def emit_warning(self, kind: Any, detail: str) -> None:
         """Warn of nothing. The toolkit refuses a default that is not JSON in arguments; in results, it does not matter."""

@@ -166,7 +166,7 @@ async def _run_until_stopped(box: Toolbox, server: ToolServer) -> AsyncIterator[
 
 
 async def _start(box: Toolbox, server: ToolServer, stopped: asyncio.Event) -> None:
-    """Start the lifespans. Return early if a signal stops the server. If a lifespan fails, log where, and raise INTERNAL_ERROR."""
+    """Start the lifespans, or return early if a signal stops the server. If a lifespan fails, log where, and raise INTERNAL_ERROR."""
     tasks = [asyncio.ensure_future(server.start()), asyncio.ensure_future(stopped.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -25,7 +25,7 @@ ListName: TypeAlias = Literal["tools", "prompts", "resources"]
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 MAX_SUBSCRIBERS = 4096
 MAX_STREAMS = 512  # fewer than the requests that may be in flight
-MAX_STREAMS_PER_CALLER = 16  # if the server can tell its callers apart
+MAX_STREAMS_PER_CALLER = 16  # only if the server can tell its callers apart
 MAX_URIS = 256  # resources that one client may subscribe to
 MAX_LISTEN_BYTES = 64 * 1024  # the params are kept in memory as long as the stream is open
 

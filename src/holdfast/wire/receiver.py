@@ -106,8 +106,8 @@ class Receiver:
     def _process(self, started: float, *, has_turn: bool = False) -> None:
         """Dispatch some lines. If the owner of the connection has used too much of the event loop's time, pause reading.
 
-        `has_turn` says that the throttle has called this method. Otherwise the owner's share is checked before the first line,
-        because another connection of the owner may have used it.
+        With `has_turn`, the throttle has given the owner a turn. Without it, the owner's other connections may have used up the share,
+        so the share is checked before the first line.
         """
         if self._is_resume_scheduled:  # the throttle will call `_take_turn`
             return
