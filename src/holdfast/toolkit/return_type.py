@@ -165,7 +165,7 @@ class ReturnType:
         if self.returns_nothing:
             return schema
         data, definitions = self._schema
-        then = _place_schema(data, definitions)
+        then = _schema_as_object(data, definitions)
         declared = then.pop("properties", None)
         if isinstance(declared, dict):
             # In a failure, `FAILURE_MEMBERS` mean something else. All other members are declared at the top, because clients
@@ -401,12 +401,12 @@ def _with_definitions(schema: JsonObject, definitions: JsonObject) -> JsonObject
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _place_schema(schema: JsonObject, definitions: JsonObject) -> JsonObject:
-    """The schema of what `envelope.place_data` makes of data with this schema."""
+def _schema_as_object(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+    """The schema of what `envelope.data_as_object` makes of data with this schema."""
     target = _resolve(schema, definitions)
     alternatives = target.get("anyOf")
     if isinstance(alternatives, list):
-        return {"anyOf": [_place_schema(cast("JsonObject", part), definitions) for part in alternatives]}
+        return {"anyOf": [_schema_as_object(cast("JsonObject", part), definitions) for part in alternatives]}
     match target.get("type"):
         case "object":
             # The envelope adds `ok` and `_meta`, and a dict that has such a member is put under `result`.
