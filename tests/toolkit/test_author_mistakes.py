@@ -400,7 +400,7 @@ async def test_hints_fit_what_happened():
         hints = {name: (await client.call(name)).envelope["hint"] for name in ("wait", "ask", "age")}
 
     assert hints == {
-        "wait": "This limit is the tool's own. Request less; the tool's author can raise its `deadline`.",
+        "wait": "The tool's server sets this limit. Request less; the tool's author can raise its `deadline`.",
         "ask": "Correct the type that the tool passes to call.ask.",
         "age": "Call again, and answer the question as the message says.",
     }

@@ -147,6 +147,6 @@ class DirectRequests(ClientRequests):
 def _missing(needs: str) -> HoldfastError:
     return ToolError(
         codes.MISSING_CAPABILITY,
-        f"This needs a client with the capability {needs!r}, which this client did not declare.",
+        f"The call needs a client with the capability {needs!r}, which this client does not have.",
         capability=needs,
     )

@@ -141,7 +141,7 @@ def _audiences(options: HttpOptions) -> set[str]:
     if options.host in ("0.0.0.0", "::"):
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            "With --keys and this address, add --public URL: the URL in this server's entry in the Holdfast host's mcp.json.",
+            f"With --keys and the address {options.host}, add --public URL: the URL in this server's entry in the Holdfast host's mcp.json.",
         )
     listening = audience_of(options.url)
     names = LOOPBACK if options.host in {name.strip("[]") for name in LOOPBACK} else set[str]()
