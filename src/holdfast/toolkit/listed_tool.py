@@ -39,7 +39,7 @@ def shorten(schema: JsonObject) -> JsonObject:
     """The schema without what a model does not need.
 
     Leaves out bounds and `additionalProperties: false`, which are checked at the call, and defaults that are empty, zero, false or null.
-    The schemas of list items and in `$defs` stay as they are.
+    The schemas of list items, of dict values and in `$defs` stay as they are.
     """
     short = {name: value for name, value in schema.items() if name not in _CHECKED_AT_THE_CALL}
     if "default" in short and not short["default"]:
