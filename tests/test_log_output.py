@@ -421,7 +421,7 @@ def test_a_warning_of_a_library_is_one_masked_record(format: str) -> None:
 
 @pytest.mark.slow
 def test_log_lines_about_a_server_or_a_tool_have_its_name_in_their_text() -> None:
-    """The log of a program may show no fields."""
+    """Some programs that show logs leave out the fields."""
     nameless: list[str] = []
     assert [*_find_nameless(ast.parse('log.warning("ended", extra={"server": name})'))] == ["ended"]
     for path in Path(log_output.__file__).parent.rglob("*.py"):

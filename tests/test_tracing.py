@@ -33,7 +33,7 @@ COUNTER = {"command": sys.executable, "args": [SERVER]}
 
 
 class Traced:
-    """A program's own provider, which keeps the spans in memory."""
+    """An application's own provider, which keeps the spans in memory."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -169,7 +169,7 @@ async def test_a_failed_request_is_a_failed_span_with_a_code_and_no_text(tmp_pat
         assert (span.attributes or {}).get("error.type") == "MODEL_UNAVAILABLE"
 
 
-async def test_a_span_of_the_program_is_the_parent_of_what_the_program_asks_for(tmp_path: Path):
+async def test_the_current_span_of_the_application_is_the_parent_of_the_spans_of_holdfast(tmp_path: Path):
     traced = Traced()
     async with (
         Host(
@@ -286,7 +286,7 @@ def test_by_default_nothing_is_traced_and_opentelemetry_is_not_imported(tmp_path
     assert ended.stdout.splitlines() == ["False", "[]"]
 
 
-async def test_an_address_that_is_none_is_refused(tmp_path: Path):
+async def test_an_address_without_a_scheme_is_refused(tmp_path: Path):
     loaded = model_settings(tmp_path, ScriptedModel([]))
     host = Host(settings=replace(loaded, traces=replace(loaded.traces, otlp_url="localhost:4318")))
 

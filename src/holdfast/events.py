@@ -1,6 +1,6 @@
 """The events of a session.
 
-`session.subscribe()` yields a `StoredEvent` for each: its number, its time, and the event itself, which is one of the classes below.
+`session.subscribe()` yields a `StoredEvent` for each event: its number, its time, and the event itself, which is one of the classes below.
 """
 
 from holdfast.model.event import (

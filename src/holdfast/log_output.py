@@ -28,7 +28,7 @@ Field = str | int | float | bool | None | list["Field"] | dict[str, "Field"]
 
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _COLOUR_CODES = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
-_MAX_DEPTH = 8  # of nested fields
+_MAX_DEPTH = 8  # a dict or list nested deeper is logged as text
 _MAX_BUFFERED_BYTES = 1024 * 1024
 _MAX_TEXT = 256 * 1024  # characters of the message or of a field
 _imported_log_mask: list[ModuleType] = []  # empty until `log_mask` is imported
@@ -263,9 +263,9 @@ def _shorten(text: str) -> str:
 
 
 def _load_log_mask() -> ModuleType:
-    """Import `log_mask` when the first line is logged, because that takes a while.
+    """Import `log_mask` when the first line is logged, because the import is slow.
 
-    It is imported in a thread, because a signal handler may interrupt an import in the main thread and log a line itself.
+    The import runs in a thread, because a signal handler may interrupt an import in the main thread and log a line itself.
     """
     if not _imported_log_mask:
         thread = threading.Thread(target=_import_log_mask, name="holdfast-log-mask", daemon=True)

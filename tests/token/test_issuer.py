@@ -154,7 +154,7 @@ async def test_a_changed_token_is_refused():
     assert await refusal("a" * 10_000) == "too_long"
 
 
-async def test_tokens_with_unknown_keys_cost_one_request_to_the_issuer_in_a_while():
+async def test_keys_are_fetched_once_in_30_seconds_however_many_tokens_have_unknown_keys():
     issuer = Issuer()
     verifier = issuer.verifier()
 
@@ -167,7 +167,7 @@ async def test_tokens_with_unknown_keys_cost_one_request_to_the_issuer_in_a_whil
     assert issuer.fetched == 2
 
 
-async def test_while_there_are_no_keys_no_token_counts_as_wrongly_signed():
+async def test_token_is_refused_with_bad_key_while_no_keys_can_be_fetched():
     issuer = Issuer()
     verifier, token = issuer.verifier(), sign(ED, "ed", "EdDSA")
 

@@ -73,7 +73,7 @@ def test_clock_set_back_does_not_revive_a_used_token() -> None:
         replays.check(CLAIMS, NOW + 10)
 
 
-def test_one_of_many_threads_with_the_same_token_succeeds() -> None:
+def test_only_one_of_many_threads_with_the_same_token_succeeds() -> None:
     replays, passed, start = ReplayCache(), list[int](), threading.Barrier(16)
 
     def use(number: int) -> None:
@@ -95,7 +95,7 @@ def test_one_of_many_threads_with_the_same_token_succeeds() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 400)), max_size=60))
-def test_no_order_of_tokens_and_times_accepts_one_twice(uses: list[tuple[int, int]]) -> None:
+def test_no_token_is_accepted_twice_in_any_order_of_tokens_and_times(uses: list[tuple[int, int]]) -> None:
     replays, passed = ReplayCache(), list[int]()
 
     for token, second in uses:

@@ -35,7 +35,7 @@ def start_http_server(
     environ: Mapping[str, str] | None = None,
     end: signal.Signals = signal.SIGTERM,
 ) -> Iterator[tuple[str, int]]:
-    """The same, but yield the process id, too."""
+    """Like `run_http_server`, but yield the process id, too."""
     words = ["-m", module, "--http", "127.0.0.1:0", *arguments]
     with tempfile.TemporaryFile("w+") as stderr:
         process = start_holdfast(words, 0, 1, stderr, cwd=ROOT, env={**os.environ, **(environ or {})})

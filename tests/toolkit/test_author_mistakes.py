@@ -400,7 +400,7 @@ async def test_hints_fit_what_happened():
         hints = {name: (await client.call(name)).envelope["hint"] for name in ("wait", "ask", "age")}
 
     assert hints == {
-        "wait": "This limit is the tool's own. Request less; the tool's author can raise its `deadline`.",
+        "wait": "The tool's server sets this limit. Request less; the tool's author can raise its `deadline`.",
         "ask": "Correct the type that the tool passes to call.ask.",
         "age": "Call again, and answer the question as the message says.",
     }
@@ -420,7 +420,7 @@ async def test_what_is_wrong_with_an_answer_is_said_once():
     assert text.count(">= 18") == 1
 
 
-def test_no_hint_of_a_code_is_about_a_peer():
+def test_no_hint_uses_the_word_peer():
     from holdfast.model import codes
 
     assert [code.name for code in codes.registered() if "peer" in code.hint.lower()] == []
@@ -428,6 +428,6 @@ def test_no_hint_of_a_code_is_about_a_peer():
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Only errors are of interest."""
+    """Log only errors."""
     with caplog.at_level(logging.ERROR):
         yield

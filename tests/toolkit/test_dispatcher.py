@@ -18,6 +18,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_session_id
 from holdfast.model.trust import Trust
 from holdfast.toolkit import Call, Observation, Toolbox, ToolError, Workspace, current_session, needs_session
+from holdfast.toolkit.client_requests import DirectRequests
 from holdfast.toolkit.dispatcher import DispatchResult
 from holdfast.toolkit.outcome import Failed, Ok
 from holdfast.wire.messages import Raw
@@ -226,6 +227,23 @@ async def test_slow_call_is_logged(caplog: pytest.LogCaptureFixture):
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "slow call: it")
     ]
+
+
+async def test_time_that_overlapping_questions_wait_is_counted_once():
+    seconds = iter([0.1, 0.2])
+
+    async def ask(method: str, params: object, *, timeout: float | None = None) -> Raw:
+        await asyncio.sleep(next(seconds))
+        return Raw(b"{}")
+
+    async def ask_later() -> None:
+        await asyncio.sleep(0.05)
+        await requests.request("roots/list", {}, needs="roots")
+
+    requests = DirectRequests({"roots": {}}, ask)
+    await asyncio.gather(requests.request("roots/list", {}, needs="roots"), ask_later())
+
+    assert 0.24 < requests.waited < 0.34
 
 
 @pytest.mark.promise("KIT-12")

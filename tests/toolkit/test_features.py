@@ -562,6 +562,6 @@ def add_resource(uri: str, handler: Any, **options: Any) -> Any:
         (lambda: Toolbox("bad").remove(prompt="none"), "no prompt 'none'"),
     ],
 )
-def test_feature_that_cannot_work_is_refused_at_boot(add: Any, problem: str):
+def test_feature_that_cannot_work_is_refused_when_it_is_added(add: Any, problem: str):
     with pytest.raises(HoldfastError, match=problem):
         add()

@@ -441,7 +441,7 @@ def given_per_call(text: Annotated[str, Given(takes_call)]) -> str:
         (Given("text"), "it is not a function"),  # type: ignore[arg-type]  # pyright: ignore
     ],
 )
-def test_provider_that_cannot_work_is_refused_at_boot(given: Given, problem: str):
+def test_provider_that_cannot_work_is_refused_when_the_tool_is_added(given: Given, problem: str):
     box = Toolbox("given")
 
     async def use(value: Annotated[str, given]) -> str:
@@ -454,7 +454,7 @@ def test_provider_that_cannot_work_is_refused_at_boot(given: Given, problem: str
     assert problem in str(raised.value)
 
 
-def test_given_as_a_default_is_refused_at_boot():
+def test_given_as_a_default_is_refused_when_the_tool_is_added():
     async def use(value: str = Given(lambda: "x")) -> str:  # type: ignore[assignment]  # pyright: ignore
         """Use it."""
         return value
@@ -491,7 +491,7 @@ class Caller:
         (Caller | None, "would let callers send a SessionContext"),
     ],
 )
-def test_injected_value_inside_a_type_is_refused_at_boot(kind: Any, problem: str):
+def test_injected_value_inside_a_type_is_refused_when_the_tool_is_added(kind: Any, problem: str):
     async def use(value: Any) -> str:
         """Use it."""
         return str(value)

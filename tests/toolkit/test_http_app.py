@@ -1,4 +1,4 @@
-"""A box mounts in an ASGI app with the authentication of its author's choice; without one, only loopback is served."""
+"""A box mounts in an ASGI app with the authentication that its author chooses; without authentication, only loopback is served."""
 
 import json
 import time
@@ -201,7 +201,7 @@ async def test_without_authentication_only_programs_on_this_machine_are_served()
         await request_from(open_app, "127.0.0.1", host="localhost", x_forwarded_for="192.0.2.7"),
     ]
     control = await request_from(guarded, "192.0.2.7", host="shop.example")
-    # The address of the client itself, and what a proxy says about the host.
+    # Only the forwarded host of a proxy in `proxies` is used.
     by_proxy = await request_from(guarded, "10.0.0.9", host="internal", x_forwarded_host="shop.example")
     by_other = await request_from(guarded, "10.0.0.8", host="internal", x_forwarded_host="shop.example")
 

@@ -222,7 +222,7 @@ async def test_handshake_client_over_http_is_told_on_its_get_stream():
     client, stream = HttpMemoryClient(app), RecordedResponse()
     session = await client.open_session()
     await client.send(client.message("resources/subscribe", {"uri": "news://today"}), session)
-    box.resource_updated("news://today")  # before the stream is open: kept
+    box.resource_updated("news://today")  # kept until the stream is open
     listen = asyncio.ensure_future(client.listen(session, stream))
     await wait_for(stream, lambda events: len(events) == 1)
     box.resource_updated("news://today")

@@ -210,7 +210,7 @@ def test_log_messages_are_sent_to_clients_that_ask_for_their_level(notes: Client
 @pytest.mark.promise("KIT-08", "KIT-11")
 def test_driven_session_is_found_and_its_id_is_in_the_envelope(notes: Client):
     if notes.era == "modern" and isinstance(notes.transport, PlainHttpTransport):
-        # Such callers cannot be told apart.
+        # Anonymous modern callers over HTTP cannot be told apart.
         assert notes.call("launch", {"session_id": "tab-1"})["code"] == "NO_CONTEXT"
         return
     none = notes.call("drive")

@@ -115,7 +115,7 @@ def test_missing_workspace_error_names_the_accepted_forms(anonymous: Client):
         "MISSING_WORKSPACE",
         (
             "missing workspace: pass `workspace` (a workspace's slug, its name, or an absolute path in it),"
-            " send it as text in `_meta`, as `workspace` of 'dev.holdfast/session', or call from a session that has one."
+            " send it in `_meta` as the text `workspace` of 'dev.holdfast/session', or call from a session that has one."
         ),
     )
     assert failed["hint"].startswith("In Holdfast's commands, --workspace NAME or --cwd FOLDER opens")

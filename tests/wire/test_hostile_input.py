@@ -128,7 +128,7 @@ def test_process_stops_reading_while_its_output_is_not_read():
             wrote.set()
 
         threading.Thread(target=flood, daemon=True).start()
-        # 40 MB take less than 3 s: the pipe is full because the process stopped reading.
+        # Sending everything takes less than 3 s, so if it is not sent by then, the process has stopped reading.
         stuck = not wrote.wait(3)
         grown = process.peak_bytes() - before
         answers = [process.read()["id"] for _ in range(FLOOD)]

@@ -465,7 +465,7 @@ async def test_requests_in_flight_are_limited(echo: Echo):
     assert (second.status, second.json["error"]["code"]) == (429, codes.BUSY.rpc_code)
 
 
-async def test_session_is_unknown_to_other_owners(client: Client):
+async def test_session_is_unknown_to_other_callers(client: Client):
     session = await open_session(client, authorization="ann")
 
     mine = await client.send("POST", call("echo"), session)

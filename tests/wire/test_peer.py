@@ -489,7 +489,7 @@ async def test_malformed_response_fails_its_request_at_once(broken: bytes):
 
 
 async def test_late_malformed_response_is_refused_without_an_id():
-    """Both peers number their requests from 1, so the id may belong to a request of the remote peer."""
+    """The id may also be the id of a request of the remote peer."""
     async with recorded_peer(on_request=echo, answers_malformed=True) as (peer, transport):
         peer.data_received(b'{"jsonrpc":"2.0","id":1,"error":"cancelled"}\n' + line(id=1, method="m"))
         refusal, answer = await transport.wait_for(2)

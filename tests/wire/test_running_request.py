@@ -22,7 +22,7 @@ async def disconnected() -> dict[str, Any]:
 
 
 async def answer_never(watch: DisconnectWatch) -> tuple[bool, bool]:
-    """Answer a request that has no result, until its client disconnects. Whether it was cancelled, and its response ended."""
+    """Run a request that gets no result until its client disconnects. Return whether it was cancelled, and whether its response ended."""
     response = Response()
     running = RunningRequest(response, disconnected, None, watch)
     await run_request(1, asyncio.get_running_loop().create_future(), response, running)

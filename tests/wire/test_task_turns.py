@@ -21,7 +21,7 @@ def spin(seconds: float = 0.0005) -> None:
         pass
 
 
-async def test_work_in_turns_returns_raises_and_is_cancelled_as_without():
+async def test_work_in_turns_returns_raises_and_is_cancelled_as_without_turns():
     turns = TaskTurns()
     log: list[str] = []
 

@@ -53,7 +53,7 @@ class Audit:
         self._lock = threading.Lock()
 
     async def __aenter__(self) -> "Audit":
-        # Written before the first record, so that a missing anchor means that someone removed it.
+        # The anchor is written before the first record, so that a missing anchor means that someone removed it.
         await self._store.read(self._write_first_anchor)
         await self._store.read(self._update_anchor_or_log)
         self._store.after_commit(self._after_commit)
@@ -114,7 +114,7 @@ class Audit:
                 tx.check_hold(hold)
             return self.append(tx, record, mask)
 
-        # Limited, because postponed records are kept in memory.
+        # The number of postponed records is limited, because they are kept in memory.
         return await self._store.write(append, must_happen=self._store.postponed_writes < _MAX_POSTPONED)
 
     async def verify(self) -> Verdict:
@@ -150,7 +150,7 @@ class Audit:
     def _update_anchor(self, tx: ReadTx) -> None:
         """Set the anchor to the head of the chain. If the anchored record is not in the chain, stop updating the anchor.
 
-        Only committed records may be anchored, so this never runs inside a write transaction.
+        Never called inside a write transaction, because only committed records may be anchored.
         """
         with self._lock:
             self._next_update = time.monotonic() + self._anchor_seconds
@@ -163,7 +163,7 @@ class Audit:
                     "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
                 )
                 return
-            # Still True after the write, because another process may overwrite the anchor with an earlier head.
+            # `_is_behind` stays True after the write, because another process may overwrite the anchor with an earlier head.
             self._is_behind = head.seq > anchored.seq
             if self._is_behind:
                 self._anchor.write(head)

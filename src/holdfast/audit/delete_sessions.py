@@ -1,4 +1,4 @@
-"""Deletes one session, or all that were not used for a long time. Their audit records are kept."""
+"""Deletes one session, or all sessions that were not used for a long time. The audit records of deleted sessions are kept."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 0.05  # between two sessions, so that other writes are not dela
 
 
 async def delete_session(store: Store, audit: Audit, session_id: SessionId, *, reason: str = "") -> None:
-    """Delete a session, and append a record of that to the audit. Raise SESSION_HELD if the session is open."""
+    """Delete a session, and append an audit record of the deletion. Raise SESSION_HELD if the session is open."""
 
     def delete(tx: Tx) -> Hold | None:
         """Delete the session. If it is large, delete a part, and return the hold for the rest."""

@@ -165,7 +165,7 @@ def encode_record(record: AuditRecord, mask: Mask) -> str:
     fields = _Fields(
         arguments=None if record.arguments is None else mask.mask_all_in_json(record.arguments),
         arguments_hash=record.arguments_hash,
-        # Like `isoformat`, but five times as fast.
+        # The same text as that of `isoformat`, but made faster.
         at=f"{msgspec.to_builtins(at)[:-1]}+00:00"
         if at.microsecond
         else at.isoformat(timespec="microseconds"),

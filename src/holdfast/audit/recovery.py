@@ -19,10 +19,10 @@ from holdfast.store.types import Hold, SessionState, StoredSession
 
 log = logging.getLogger(__name__)
 
-_RETRY_SECONDS = 5.0  # after a failure that may be temporary
+_RETRY_SECONDS = 5.0  # how long to wait after a failure that may be temporary
 _MAX_WITHOUT_PAUSE = 50  # sessions
 _PAUSE_FACTOR = 4  # each pause is this many times as long as the work before it
-_TAKEN_BY_ANOTHER_HOST = (codes.SESSION_HELD, codes.UNKNOWN_SESSION)  # opened or deleted there
+_TAKEN_BY_ANOTHER_HOST = (codes.SESSION_HELD, codes.UNKNOWN_SESSION)  # opened or deleted by that host
 
 
 async def close_abandoned_sessions(store: Store, audit: Audit) -> None:

@@ -40,7 +40,7 @@ class Claims:
 def audience_of(url: str) -> str:
     """The audience of the server at this URL: scheme, host, port unless it is the default, path, and query if any.
 
-    It is not the server's name in a config: the author of a config could give another server the same name.
+    The server's name in a config would not be safe: the author of a config could give another server the same name.
     """
     from urllib.parse import urlsplit
 

@@ -14,7 +14,7 @@ from holdfast.model.worker_threads import WorkerThreads
 from holdfast.token.jws import parse_object
 
 _TIMEOUT_SECONDS = 10.0
-_MAX_BYTES = 512 * 1024  # of an answer
+_MAX_BYTES = 512 * 1024  # a larger answer is refused
 _threads = WorkerThreads("issuer-keys", threads=2)
 
 

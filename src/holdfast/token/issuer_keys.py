@@ -48,7 +48,8 @@ class IssuerKey:
 class IssuerKeys:
     """The current keys of one issuer. `fetch` returns the issuer's key set.
 
-    Their age is measured with a clock that is never set: if the wall clock is set back, withdrawn keys must not be valid for longer.
+    The age of the keys is measured with a clock that is never set, so that withdrawn keys are not valid for longer if the wall clock is
+    set back.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class ReplayCache:
                     codes.TOKEN_REPLAYED,
                     "This token was signed before this server was started, so it may have been used before.",
                 )
-            # This happens if the clock was set back. The token may have been used and forgotten.
+            # Only if the clock was set back can a valid token be this old. It may have been used and forgotten.
             if until <= self._forgotten_up_to:
                 raise HoldfastError(
                     codes.TOKEN_REPLAYED,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LEEWAY = 5.0
 """By how many seconds the clocks of the host and the server may differ."""
 _MAX_LEEWAY = 30.0
-_MAX_FILE_BYTES = 1024 * 1024  # of the key set
+_MAX_FILE_BYTES = 1024 * 1024  # a larger key set is refused
 
 
 class Verifier:
@@ -39,7 +39,7 @@ class Verifier:
         self._file_version: tuple[int, ...] | None = None
         self._keys: dict[str, Key] = {}
         self._ed25519_keys: dict[str, Ed25519PublicKey] = {}
-        """Made on first use."""
+        """The keys in the form that verifies signatures, by id. Each is made when it is first needed."""
         if isinstance(jwks, Path):
             self._reload(jwks)
         else:
@@ -60,8 +60,8 @@ class Verifier:
         """The claims of a valid token. Raise BAD_TOKEN otherwise, with the reason in `details["reason"]`.
 
         `audience` is the normalized URL of this server (see `audience_of`), or several. `request` is the body as it was
-        received; if it is given, the token must be signed for it. For every tool that changes something, pass it, and then pass the
-        claims to `ReplayCache.check`.
+        received; if it is given, the token must be signed for it. For every tool that changes something, pass `request`, and then pass
+        the claims to `ReplayCache.check`.
         """
         now = time.time() if now is None else now
         claims = from_payload(self._verify_signature(token, now))

@@ -24,7 +24,7 @@ _EMPTY_SCHEMA: JsonObject = {"type": "object", "properties": {}, "additionalProp
 _STRUCT_NAME = "Arguments"
 _STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[\]]+)|\[(?P<index>[^\]]*)\]")
 """One step in the name of a field such as `items[0].color`: a member, or an item of a list."""
-_MAX_ISSUES = 32  # reported per call
+_MAX_ISSUES = 32  # more issues of a call are not reported
 
 # The fields of the session context, as `_normalize_name` returns them. A prompt injection may make a model send such
 # arguments to any tool. They are ignored and not refused: they cannot change the context.
@@ -238,7 +238,7 @@ def find_param_headers(schema: JsonObject) -> tuple[ParamHeader, ...]:
 
 
 def drop_repeated_titles(definitions: JsonObject) -> None:
-    """Remove the titles of types that only repeat the names of the types."""
+    """Remove each title that only repeats the name of its type."""
     for name, definition in definitions.items():
         if isinstance(definition, dict) and definition.get("title") == name:
             del definition["title"]
@@ -247,10 +247,7 @@ def drop_repeated_titles(definitions: JsonObject) -> None:
 def _rename_taken_definitions(
     schema: JsonObject, definitions: JsonObject, taken: JsonObject
 ) -> tuple[JsonObject, JsonObject]:
-    """Add a number to the names of the definitions whose names are taken by other types.
-
-    Returns the schema with changed references, and the definitions. If no name means two types, both are unchanged.
-    """
+    """If a name means two types, add a number to each taken name. Return the schema with changed references, and the definitions."""
     if all(taken.get(name, definition) == definition for name, definition in definitions.items()):
         return schema, definitions
     names: dict[str, str] = {}

@@ -146,7 +146,7 @@ class TokenCaller(HttpCaller, frozen=True, kw_only=True):
 
 
 _ANONYMOUS_CALLER = HttpCaller(caller_id="anonymous")
-"""At a server that also accepts callers without a token: all of those together, who share the quotas of one caller."""
+"""All callers without a token, at a server that accepts them. They share the quotas of one caller."""
 
 
 class TokenAuthenticator(Authenticator):
@@ -166,7 +166,7 @@ class TokenAuthenticator(Authenticator):
         anonymous: "AnonymousAuthenticator | None" = None,
         replays: "ReplayCache | None" = None,
     ) -> None:
-        from holdfast.token import ReplayCache  # costs 10 ms, and servers on stdio do not need it
+        from holdfast.token import ReplayCache  # slow to import, and servers on stdio do not need it
 
         self._verifier = verifier
         self._audiences = frozenset({audience} if isinstance(audience, str) else audience)
@@ -224,7 +224,7 @@ def _missing_token() -> HoldfastError:
 class ContextVarAuthenticator(Authenticator):
     """For tools in the process of their caller, which sets the ContextVar.
 
-    Use one in-memory connection per session. A connection delivers frames in batches, and all frames of a batch run with
+    Use one in-memory connection per session. A connection delivers messages in batches, and all messages of a batch are handled with
     the same value of the ContextVar.
     """
 

@@ -130,8 +130,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     async def ask(self, question: str, kind: Any = None, *, url: str = "", key: str = "") -> Any:
         """Ask the user, and return the answer as a value of the type `kind`.
 
-        That is `str`, `int`, `float`, `bool`, a date, a `Literal`, a list of `Literal`, or a class with such fields. With `url`, ask the user
-        to open a page instead, for passwords and logins, and return when the user has agreed.
+        `kind` is `str`, `int`, `float`, `bool`, a date, a `Literal`, a list of `Literal`, or a class with such fields. With `url`, ask the
+        user to open a page instead, for passwords and logins, and return when the user has agreed.
         Raises DECLINED if the user declines, and MISSING_CAPABILITY if the client cannot ask.
         The `key` names the question in the modern era; by default questions are numbered.
         """

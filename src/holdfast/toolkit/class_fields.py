@@ -50,7 +50,7 @@ def is_known_metadata(item: Any) -> bool:
 def check_field_values(annotation: Any, *, uses_pydantic: bool) -> None:
     """Raise `UnsupportedTypeError` for a field whose default is not JSON, or which the class sets itself."""
     for field in _fields_inside(annotation):
-        if not field.has_init:  # msgspec would take it from the caller, and pydantic would drop it silently
+        if not field.has_init:  # msgspec would accept the caller's value, and pydantic would drop it silently
             raise UnsupportedTypeError(
                 f"the field {field.place} has init=False, so no caller may set it. Use a property in its place"
             )
@@ -66,7 +66,7 @@ def _check_with_msgspec(field: _Field) -> None:
     try:
         msgspec.convert(msgspec.to_builtins(field.default, str_keys=True), field.annotation)
     except msgspec.ValidationError as error:
-        if ", got `" in str(error):  # else it is outside of the limits that hold for callers
+        if ", got `" in str(error):  # else the default is outside of the limits that hold for callers
             raise UnsupportedTypeError(
                 f"the default of the field {field.place} is not of its type: {error}"
             ) from None

@@ -34,7 +34,7 @@ from holdfast.wire.strict_json import decode_json
 if TYPE_CHECKING:
     from holdfast.toolkit.toolbox import Toolbox
 
-_MAX_ROUNDS = 20  # of input that one request may ask for
+_MAX_ROUNDS = 20  # how often one request may ask for input
 _LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
 Answer: TypeAlias = Callable[[JsonObject], "Awaitable[Any] | Any"]
@@ -59,7 +59,7 @@ class ClientOptions(TypedDict, total=False):
     elicit: Answer
     """Answers `call.ask`: the fields as a dictionary, a dataclass or a model; the value, if the tool asks for one value.
 
-    None declines, and True agrees to open a page. It may also be the whole MCP result: `{"action": "cancel"}`.
+    None declines, and True agrees to open a page. The answer may also be the whole MCP result: `{"action": "cancel"}`.
     """
     sample: Answer
     """Answers `call.sample`: the model's text, or the whole result."""

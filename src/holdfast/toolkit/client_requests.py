@@ -13,7 +13,7 @@ from holdfast.wire.mcp.server import Ask
 from holdfast.wire.messages import PeerError, Raw
 
 ANSWER_SECONDS = 600.0
-"""How long a client may take to answer: there may be a person behind it."""
+"""How long a client may take to answer: a person may have to decide."""
 
 _NO_CAPABILITIES: JsonObject = {}
 
@@ -32,6 +32,8 @@ class ClientRequests:
         """Seconds that the call has waited for its client."""
         self._waiting = 0
         """How many requests wait for an answer: a handler may send several at the same time."""
+        self._waiting_since = 0.0
+        """When the first of the requests that wait was sent."""
         self._seconds_left: float | None = None
         """What was left of the deadline when it was paused."""
         self._numbers = itertools.count(1)
@@ -49,8 +51,7 @@ class ClientRequests:
         self._check_capability(needs)
         key = key or f"{needs.replace('.', '_')}_{next(self._numbers)}"
         loop = asyncio.get_running_loop()
-        started = loop.time()
-        self._pause_deadline(loop)
+        self._begin_waiting(loop)
         try:
             return await self._send(method, params, key)
         except PeerError as error:
@@ -62,9 +63,7 @@ class ClientRequests:
                 rpc_code=error.rpc_code,
             ) from None
         finally:
-            if self._waiting == 1:  # requests at the same time count once
-                self.waited += loop.time() - started
-            self._resume_deadline(loop)
+            self._end_waiting(loop)
 
     async def _send(self, method: str, params: JsonObject, key: str) -> Raw:
         raise _missing(method)
@@ -79,16 +78,24 @@ class ClientRequests:
         if part and part not in declared and not (part == "form" and "url" not in declared):
             raise _missing(needs)
 
-    def _pause_deadline(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _begin_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Count a request that waits. The first one pauses the deadline."""
         self._waiting += 1
-        if self._waiting == 1 and self.deadline is not None and (when := self.deadline.when()) is not None:
+        if self._waiting > 1:
+            return
+        self._waiting_since = loop.time()
+        if self.deadline is not None and (when := self.deadline.when()) is not None:
             with suppress(RuntimeError):  # the handler has ended, or its deadline has passed
                 self.deadline.reschedule(None)
                 self._seconds_left = when - loop.time()
 
-    def _resume_deadline(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _end_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Stop counting a request that waits. The last one resumes the deadline."""
         self._waiting -= 1
-        if not self._waiting and self.deadline is not None and self._seconds_left is not None:
+        if self._waiting:
+            return
+        self.waited += loop.time() - self._waiting_since
+        if self.deadline is not None and self._seconds_left is not None:
             with suppress(RuntimeError):  # the handler has ended already
                 self.deadline.reschedule(loop.time() + self._seconds_left)
             self._seconds_left = None
@@ -107,7 +114,7 @@ class _NoCallParameter(ClientRequests):
 
 
 NO_CALL_PARAMETER = _NoCallParameter()
-"""For handlers without a `Call` parameter. They cannot ask the client, because a call that can ask takes longer."""
+"""For calls whose handler, guards and providers do not get the call."""
 
 
 class _WithoutHandler(ClientRequests):
@@ -140,6 +147,6 @@ class DirectRequests(ClientRequests):
 def _missing(needs: str) -> HoldfastError:
     return ToolError(
         codes.MISSING_CAPABILITY,
-        f"This needs a client with the capability {needs!r}, which this client did not declare.",
+        f"The call needs a client with the capability {needs!r}, which this client does not have.",
         capability=needs,
     )

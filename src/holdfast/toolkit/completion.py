@@ -11,7 +11,7 @@ from holdfast.toolkit.feature_handler import BoxContext, build_handler
 from holdfast.toolkit.signature import WORKSPACE
 from holdfast.toolkit.tool import Tool
 
-MAX_VALUES = 100  # in one answer, as MCP requires
+MAX_VALUES = 100  # MCP allows no more suggestions in one answer
 _PARAMETERS = {"value", "arguments", WORKSPACE}
 
 

@@ -228,7 +228,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
             raise HoldfastError(
                 codes.TIMEOUT,
                 f"{tool.name} did not finish within {seconds:g} s.",
-                hint="This limit is the tool's own. Request less; the tool's author can raise its `deadline`.",
+                hint="The tool's server sets this limit. Request less; the tool's author can raise its `deadline`.",
             ) from None
 
     async def _call_in_thread_if_sync(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:

@@ -27,7 +27,7 @@ def encode_success(
 ) -> tuple[bytes, ResultMembers]:
     """The data of a successful call, and the result of `tools/call` that contains it."""
     data, content = _split_content(return_type, returned)
-    body = place_data(return_type.encode(data), return_type)
+    body = data_as_object(return_type.encode(data), return_type)
     return body, _make_result(_add_envelope(body, b"true", stats), content)
 
 
@@ -37,8 +37,8 @@ def encode_failure(failed: Failed, registry: CodeRegistry) -> ResultMembers:
     return _make_result(_add_envelope(body, b"false", failed.stats)) | {"isError": TRUE}
 
 
-def place_data(body: bytes, return_type: ReturnType) -> bytes:
-    """Make the data a JSON object that an envelope can be added to.
+def data_as_object(body: bytes, return_type: ReturnType) -> bytes:
+    """The data as a JSON object that an envelope can be added to.
 
     A list becomes `{"items": …}`, null becomes `{}`, and any other value `{"result": …}`. A dict with a member `ok` or
     `_meta` is also put under `result`, so that nothing is overwritten.

@@ -63,7 +63,9 @@ class CodeRegistry:
     def add(self, code: Code) -> Code:
         """Add a code; raises BAD_TOOL when its name is taken."""
         if codes.find(code.name) is not None or code.name in self._custom:
-            raise HoldfastError(codes.BAD_TOOL, f"The code {code.name} is registered already.")
+            raise HoldfastError(
+                codes.BAD_TOOL, f"The code {code.name} is registered already. Choose another name."
+            )
         self._custom[code.name] = code
         return code
 

@@ -1,6 +1,6 @@
 """Refuse to evaluate code that contains certain keywords.
 
-This stops accidents, not attackers: it is easy to bypass. Only the sandbox confines the code. Eval tools run only if
+The check stops accidents, not attackers: it is easy to bypass. Only the sandbox confines the code. Eval tools run only if
 the server allows it (`--allow-eval`). The code itself is never logged, only its hash.
 """
 

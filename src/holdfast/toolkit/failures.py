@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 # 64 KiB are left for the id and the other members of the message.
 MAX_RESULT_BYTES = DEFAULT_LIMITS.line_bytes - 64 * 1024
 
-# Frames of these files are removed from tracebacks that the author reads.
+# The frames of these files are removed from the tracebacks in the log.
 _OWN_FILES = (
     str(Path(__file__).parents[1]) + os.sep,
     str(Path(asyncio.__file__).parent) + os.sep,
@@ -44,7 +44,7 @@ _TOOLKIT_CODES = frozenset(
 
 
 def to_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
-    """The failure of a call in which this error was raised. Raises the error itself if the task is being cancelled."""
+    """The failure of a call in which this error was raised. If the error is the cancellation of this task, it is raised again."""
     if isinstance(error, BadArgumentsError):
         return _argument_failure(name, error)
     if isinstance(error, HoldfastError):
@@ -71,7 +71,7 @@ def _argument_failure(name: str, error: BadArgumentsError) -> Failed:
 
 
 def _expected_failure(error: HoldfastError) -> Failed:
-    """The failure of a handler that raised an error with a code."""
+    """The failure of a call in which an error with a code was raised."""
     return Failed(
         code=error.code.name,
         message=_replace_surrogates(error.message),
@@ -91,7 +91,7 @@ def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Fa
 
 
 def drop_own_frames(error: BaseException) -> None:
-    """Remove the toolkit's frames above the author's code from the traceback of an error, and of the errors that led to it.
+    """Remove the frames before the author's code from the traceback of an error, and of the errors that led to it.
 
     If no frame is the author's, the traceback stays, unless the error has a cause or is a `ResultMismatchError`.
     """

@@ -133,5 +133,5 @@ class Features:
 
 
 def _context_for(feature: "ServedResource | ServedPrompt | Completer", box: "BoxContext") -> "BoxContext":
-    """The same context, but with the lifespan of the box that the feature was first added to, if that box has one."""
+    """The context, but with the lifespan of the box that the feature was first added to, if that box has one."""
     return replace(box, lifespan=feature.tool.definition.lifespan or box.lifespan)

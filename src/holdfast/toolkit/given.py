@@ -24,8 +24,8 @@ class Given:
     """Marks an argument that a provider gives: `pool: Annotated[Pool, Given(get_pool, per="process")]`.
 
     The provider is a function, or a generator function that yields the value once and then cleans up; `def` or `async def`.
-    It may have parameters of the types `Call` and `SessionContext`, and parameters that are given themselves. `per` says
-    how long a value is kept: for one call, for the caller's session, or until the server ends.
+    Its parameters are of the types `Call` and `SessionContext`, are given themselves, or have defaults. `per` says how long a
+    value is kept: for one call, for the caller's session, or until the server ends.
     """
 
     provider: Callable[..., Any]
@@ -147,7 +147,8 @@ def _read_kind(tool: str, name: str, function: Any) -> tuple[Callable[..., Any],
         raise _bad_provider(tool, name, "it is not a function")
     plain: Any = function
     inner: Any = inspect.unwrap(plain)
-    is_decorated = inner is not plain  # by `contextmanager`: it returns a context manager already
+    # A function that is decorated with `contextmanager` returns a context manager already.
+    is_decorated = inner is not plain
     if inspect.isasyncgenfunction(inner):
         return (plain if is_decorated else asynccontextmanager(plain)), ProviderKind.ASYNC_CONTEXT
     if inspect.isgeneratorfunction(inner):

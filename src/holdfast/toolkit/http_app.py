@@ -12,7 +12,13 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.parse_text import parse_texts
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.toolkit.health import HEALTH_PATH, send_health
-from holdfast.toolkit.http_auth import Auth, JwtIssuer, current_http_session, make_authenticator, make_check
+from holdfast.toolkit.http_auth import (
+    Auth,
+    JwtIssuer,
+    current_http_session,
+    make_authenticator,
+    make_session_finder,
+)
 from holdfast.wire.http import LOOPBACK, AllowedHosts, HttpApp
 from holdfast.wire.http.allowed_hosts import parse_host, parse_origin
 from holdfast.wire.http.request import Receive, Send, read_headers
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})  # Starlette's TestClient has the last one
+_LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})  # Starlette's TestClient uses "testclient"
 _FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip")
 _PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "holdfast-context"})
 _METADATA_PATH = "/.well-known/oauth-protected-resource"
@@ -42,13 +48,13 @@ class HttpAppOptions(TypedDict, total=False):
 
     `sandboxed` is the default."""
     hosts: Sequence[str]
-    """Host names of the server, in addition to the loopback names. They need `auth`."""
+    """Host names of the server, in addition to the loopback names. Only with `auth`."""
     origins: Sequence[str]
     """Origins whose web pages may send requests."""
     headers: Sequence[str]
     """Names of request headers that tools get in `call.headers`."""
     proxies: Sequence[str]
-    """The addresses of reverse proxies whose `X-Forwarded-Host` is used."""
+    """The addresses of reverse proxies whose `X-Forwarded-Host` is used. Only with `auth`."""
     allow_eval: bool
     """Whether the tools that evaluate code are offered."""
 
@@ -84,7 +90,7 @@ class BoxApp:
                 codes.BAD_ARGUMENT, f"`path` must begin with a slash, such as '/{self._path}'."
             )
         trust = parse_trust(options.get("trust", Trust.SANDBOXED))
-        self._check = None if self._auth is None else make_check(self._auth, trust)
+        self._find_session = None if self._auth is None else make_session_finder(self._auth, trust)
         self._server = box.server(
             make_authenticator(self._auth, box.aliases), allow_eval=options.get("allow_eval", False)
         )
@@ -130,7 +136,7 @@ class BoxApp:
             headers = read_headers(scope["headers"])
             self._check_peer(scope, headers)
             scope["headers"] = self._replace_forwarding_headers(scope, headers)
-            session = None if self._check is None else await self._check(headers)
+            session = None if self._find_session is None else await self._find_session(headers)
         except HoldfastError as error:
             await self._send_refusal(send, error)
             return
@@ -139,7 +145,7 @@ class BoxApp:
             failed = HoldfastError(codes.INTERNAL_ERROR, "The server could not check the credentials.")
             await send_error(send, failed)
             return
-        if self._check is not None and session is None:
+        if self._find_session is not None and session is None:
             missing = HoldfastError(codes.UNAUTHENTICATED, "The request has no valid credentials.")
             await send_error(send, missing, challenge=self._challenge)
             return

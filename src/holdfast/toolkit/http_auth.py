@@ -25,7 +25,7 @@ _MAKE_TOKEN = 'Make one: python -c "import secrets; print(secrets.token_urlsafe(
 AuthFunction: TypeAlias = Callable[
     [Mapping[str, str]], "Awaitable[str | SessionContext | None] | str | SessionContext | None"
 ]
-"""Gets the headers of a request, by lower-case name. Returns the id of the user, a whole session, or None to refuse it."""
+"""Gets the headers of a request, by lower-case name. Returns the id of the user, a whole session, or None to refuse the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Bearer:
         given = bearer_token(headers).encode()
         users = {self.tokens: "bearer"} if isinstance(self.tokens, str) else self.tokens
         found = None
-        # Compare with all of them, so that the time does not show which one matched.
+        # Compare with all tokens, so that the time does not show which one matched.
         for token, user in users.items():
             if hmac.compare_digest(token.encode(), given):
                 found = user
@@ -116,7 +116,7 @@ def _bad_auth(reason: str) -> HoldfastError:
 Auth: TypeAlias = Bearer | JwtIssuer | HoldfastTokens | AuthFunction
 
 current_http_session: ContextVar[SessionContext | None] = ContextVar("holdfast_http_caller", default=None)
-"""The session of the caller of the current HTTP request, as the check of `make_check` found it."""
+"""The session of the caller of the current HTTP request, which `BoxApp` has found."""
 
 
 class AppCaller(HttpCaller, frozen=True, kw_only=True):
@@ -144,25 +144,25 @@ class AppAuthenticator(Authenticator):
         """Log nothing: an ASGI application has its own log."""
 
 
-Check: TypeAlias = Callable[[Mapping[str, str]], Awaitable[SessionContext | None]]
+FindSession: TypeAlias = Callable[[Mapping[str, str]], Awaitable[SessionContext | None]]
 """Gets the headers of a request. Returns the caller's session; None if there are no valid credentials."""
 
 
-def make_check(auth: Auth, trust: Trust) -> Check | None:
-    """Make the function that finds out who sends a request. None for `HoldfastTokens`, which `TokenAuthenticator` checks."""
+def make_session_finder(auth: Auth, trust: Trust) -> FindSession | None:
+    """Make the function that finds the session of a caller. None for `HoldfastTokens`, which `TokenAuthenticator` checks."""
     match auth:
         case HoldfastTokens():
             return None
         case Bearer():
 
-            async def check_bearer(headers: Mapping[str, str]) -> SessionContext | None:
+            async def find_by_bearer(headers: Mapping[str, str]) -> SessionContext | None:
                 return _session_of(auth.find_user(headers), trust)
 
-            return check_bearer
+            return find_by_bearer
         case JwtIssuer():
-            return _make_issuer_check(auth, trust)
+            return _make_issuer_finder(auth, trust)
         case _:
-            return _make_function_check(auth, trust)
+            return _make_function_finder(auth, trust)
 
 
 def make_authenticator(auth: Auth | None, box_aliases: Any) -> Authenticator:
@@ -183,13 +183,13 @@ def bearer_token(headers: Mapping[str, str]) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _make_issuer_check(auth: JwtIssuer, trust: Trust) -> Check:
+def _make_issuer_finder(auth: JwtIssuer, trust: Trust) -> FindSession:
     from holdfast.token.fetch_issuer_keys import KeySetSource
     from holdfast.token.issuer_verifier import IssuerVerifier
 
     verifier = IssuerVerifier(auth.issuer, auth.audience, KeySetSource(auth.issuer, auth.jwks_url).fetch)
 
-    async def check(headers: Mapping[str, str]) -> SessionContext | None:
+    async def find_session(headers: Mapping[str, str]) -> SessionContext | None:
         token = bearer_token(headers)
         if not token:
             return None
@@ -199,10 +199,10 @@ def _make_issuer_check(auth: JwtIssuer, trust: Trust) -> Check:
             raise HoldfastError(codes.BAD_TOKEN, f"The token lacks the scope {missing[0]!r}.", reason="scope")
         return _session_of(claims.subject, trust)
 
-    return check
+    return find_session
 
 
-def _make_function_check(function: AuthFunction, trust: Trust) -> Check:
+def _make_function_finder(function: AuthFunction, trust: Trust) -> FindSession:
     if not callable(function):
         raise HoldfastError(
             codes.BAD_ARGUMENT,
@@ -211,7 +211,7 @@ def _make_function_check(function: AuthFunction, trust: Trust) -> Check:
         )
     check_parameter_count(function, 1, "`auth` must take one parameter, the headers", codes.BAD_ARGUMENT)
 
-    async def check(headers: Mapping[str, str]) -> SessionContext | None:
+    async def find_session(headers: Mapping[str, str]) -> SessionContext | None:
         found = cast("object", function(headers))
         if inspect.isawaitable(found):
             found = cast("object", await found)
@@ -223,7 +223,7 @@ def _make_function_check(function: AuthFunction, trust: Trust) -> Check:
             )
         return _session_of(found, trust)
 
-    return check
+    return find_session
 
 
 def _session_of(user: str | None, trust: Trust) -> SessionContext | None:

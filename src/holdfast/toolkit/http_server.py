@@ -1,8 +1,8 @@
 """Serve an ASGI application with uvicorn, and limit connections, unfinished heads, unread answers and parsing time.
 
 uvicorn itself waits without a limit for the head of a request (its first line and its headers), and for clients to read
-their answers. `BoundedConnection` wraps uvicorn's protocol object of each connection. It forwards every event to uvicorn, and
-knows that a head is complete when uvicorn calls the application.
+their answers. `BoundedConnection` wraps uvicorn's protocol object of each connection, and passes on the events of asyncio. A
+head is complete when uvicorn calls the application.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _REFUSED_BYTES = 16 * 1024  # how much of a refused request is parsed; more is d
 _DISCARD_SECONDS_PER_BYTE = 2e-10  # about the time to read bytes that are discarded
 _BACKLOG = 1024
 _ACCEPTED_AT_ONCE = 16  # connections, before the event loop does other work
-_MAX_NETWORKS = 1024  # whose use of time is remembered
+_MAX_NETWORKS = 1024  # networks whose parsing time is remembered
 _LOOPBACK = "127.0.0.0/8"
 
 Address: TypeAlias = tuple[str, int]
@@ -161,7 +161,7 @@ class BoundedConnection(asyncio.Protocol):
         """While an answer is unread: the throttle of the caller, as it was when the client stopped reading."""
         self._head_size = 0
         self._head_lines = 0
-        self._last_bytes = b""  # of the previous piece, to find the end of the head across pieces
+        self._last_bytes = b""  # the end of the previous piece, to find the end of the head across pieces
         self._running = 0  # requests that the application is answering
         self._started = 0  # requests that the application has begun to answer
         self._has_new_bytes = False  # whether bytes arrived since the last request began
@@ -387,7 +387,7 @@ class _HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.is_head_complete:
             raise ValueError("a header after the head")  # the parser reports it as an error of the request
-        # The rest is what uvicorn's own method does. Calling that method for every header would take longer.
+        # The rest does what uvicorn's own method does, without a call for each header.
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -405,9 +405,9 @@ def _authority(target: bytes) -> bytes | None:
 
 
 class _Sender:
-    """Sends the response of one request. A JSON response with status 200 is written in one piece; uvicorn would write its head first.
+    """Sends the response of one request. The head of a JSON response with status 200 is held back, and written together with the body.
 
-    uvicorn does not know of a head that is held back: if the application then fails, uvicorn answers 500.
+    If the application fails before the body, uvicorn answers 500.
     """
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
@@ -417,7 +417,7 @@ class _Sender:
     async def send(self, message: Any) -> None:
         cycle, head = self._cycle, self._json_head
         if cycle.transport.is_closing():
-            # uvicorn sets this only for the newest of pipelined requests. What is sent is then dropped.
+            # Let uvicorn drop what is sent. It sets `disconnected` itself only for the newest of pipelined requests.
             cycle.disconnected = True
         if head is None:
             if message.get("status") == 200 and not cycle.response_started and _is_json_head(message):
@@ -512,7 +512,7 @@ async def serve_app(
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave the signals to the process that serves: it ends the streams first, and then leaves the block of `serve_app`."""
+        """Leave the signals to the caller of `serve_app`, which ends the streams first, and then leaves the block."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -17,9 +17,9 @@ from holdfast.model.json import is_all_finite
 from holdfast.toolkit.errors import ResultMismatchError
 
 _STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\d++(?:\.\d++)?+(?:[eE][+-]?\d++)?+')
-_MAX_REWRITTEN = 64 * 1024  # bytes: more would block the event loop
-_MAX_ITEMS = 1_000_000  # of an iterator or another collection: reading it blocks the event loop
-_MAX_DIGITS = 40  # of a number that is rewritten
+_MAX_REWRITTEN_BYTES = 64 * 1024  # rewriting more would block the event loop
+_MAX_ITEMS = 1_000_000  # reading more items of an iterator or another collection would block the event loop
+_MAX_NUMBER_LENGTH = 40  # characters; a longer number is not rewritten
 
 
 def is_finite(value: object) -> bool:
@@ -33,15 +33,15 @@ def is_finite(value: object) -> bool:
 
 def write_integers(raw: bytes) -> bytes:
     """Write each whole number such as `2.0` or `2e3` as an integer. JSON of more than 64 KiB is returned unchanged."""
-    return raw if len(raw) > _MAX_REWRITTEN else _STRING_OR_NUMBER.sub(_write_integer, raw)
+    return raw if len(raw) > _MAX_REWRITTEN_BYTES else _STRING_OR_NUMBER.sub(_write_integer, raw)
 
 
 def _write_integer(found: re.Match[bytes]) -> bytes:
     token = found[0]
-    if token.startswith(b'"') or token.lstrip(b"-").isdigit() or len(token) > _MAX_DIGITS:
+    if token.startswith(b'"') or token.lstrip(b"-").isdigit() or len(token) > _MAX_NUMBER_LENGTH:
         return token
     number = Decimal(token.decode())
-    is_whole = number.adjusted() < _MAX_DIGITS and number == number.to_integral_value()
+    is_whole = number.adjusted() < _MAX_NUMBER_LENGTH and number == number.to_integral_value()
     return str(int(number)).encode() if is_whole else token
 
 

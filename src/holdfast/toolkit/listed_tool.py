@@ -22,7 +22,7 @@ def to_wire(tool: Tool) -> WireTool:
     """The tool as clients see it. The operation type is left out."""
     output = tool.output_schema
     if tool.is_short and output is not None and "properties" not in output:
-        output = None  # it says only that the answer is an object
+        output = None  # the schema says only that the data is an object
     annotations = _without_defaults(tool.annotations) if tool.is_short else tool.annotations
     return WireTool(
         name=tool.name,
@@ -39,6 +39,7 @@ def shorten(schema: JsonObject) -> JsonObject:
     """The schema without what a model does not need.
 
     Leaves out bounds and `additionalProperties: false`, which are checked at the call, and defaults that are empty, zero, false or null.
+    The schemas of list items, of dict values and in `$defs` stay as they are.
     """
     short = {name: value for name, value in schema.items() if name not in _CHECKED_AT_THE_CALL}
     if "default" in short and not short["default"]:

@@ -1,4 +1,4 @@
-"""The outcome of a call: `Ok` or `Failed`. Every call makes some, so they are structs, which are made faster than dataclasses."""
+"""The outcome of a call: `Ok` or `Failed`. Both are structs, which are made faster than dataclasses."""
 
 from typing import TypeAlias
 
@@ -8,10 +8,7 @@ from holdfast.model.json import JsonObject
 
 
 class CallStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a call took, and the id of the caller's session, or of the driven session that the call used.
-
-    Every envelope has them.
-    """
+    """How long a call took, and the id of the caller's session, or of the driven session that the call used."""
 
     elapsed_ms: float = 0.0
     session_id: str = ""

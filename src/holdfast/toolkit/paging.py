@@ -11,7 +11,7 @@ from holdfast.toolkit.errors import ToolError
 T = TypeVar("T")
 
 CURSOR_HELP = "Pass it as `cursor` to get the next page."
-_MAX_DIGITS = 15  # of a cursor: more than any list needs, and quick to parse
+_MAX_CURSOR = 15  # digits: more than any list needs, and quick to parse
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
@@ -19,7 +19,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
 
     items: list[T]
     next_cursor: Annotated[str, msgspec.Meta(description=CURSOR_HELP)] = ""
-    """Empty on the last page, and then not sent. If the list is in a database, choose cursors of your own."""
+    """Empty on the last page, where it is not sent. If the list is in a database, choose cursors of your own."""
     total: int | None = None
     """The length of the whole list, if it is known."""
 
@@ -41,7 +41,7 @@ def paginate(items: Sequence[T], cursor: str = "", *, size: int = 50) -> Page[T]
 def _read_cursor(cursor: str, length: int) -> int:
     if not cursor:
         return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_DIGITS) or int(cursor) > length:
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_CURSOR) or int(cursor) > length:
         raise ToolError(
             codes.BAD_CURSOR,
             f"{cursor[:40]!r} is not a cursor of this list. Pass the `next_cursor` of the previous page, or none.",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Optional, TypeVar, Union, cast, get_
 import msgspec
 from msgspec import NODEFAULT, UNSET
 
-from holdfast.toolkit.type_support import peel
+from holdfast.toolkit.type_support import unwrap_type
 
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a parameter that has none."""
@@ -127,7 +127,7 @@ def _read_field(field: Any) -> Default:
 
 
 def _accepts_none(annotation: Any) -> bool:
-    annotation = peel(annotation)
+    annotation = unwrap_type(annotation)
     if annotation in (Any, object, None, NoneType) or isinstance(annotation, TypeVar):
         return True
     members = get_args(annotation)

@@ -14,7 +14,7 @@ from holdfast.toolkit.feature_handler import BoxContext, FeatureOptions, TextArg
 from holdfast.toolkit.message import Message
 from holdfast.toolkit.return_type import union_members
 from holdfast.toolkit.tool import NAME_RULE, TOOL_NAME, Tool
-from holdfast.toolkit.type_support import peel, replace_object
+from holdfast.toolkit.type_support import replace_object, unwrap_type
 
 
 class PromptOptions(FeatureOptions, total=False):
@@ -75,7 +75,7 @@ def build_prompt(handler: Callable[..., Any], options: PromptOptions, box: BoxCo
 
 def _may_be_messages(kind: Any) -> bool:
     """Whether values of a type may be messages. A type that says nothing, such as `Any`, may."""
-    kind = peel(kind)
+    kind = unwrap_type(kind)
     if kind is Any:
         return True
     origin = get_origin(kind) or kind

@@ -1,4 +1,4 @@
-"""Arguments and results with pydantic types. Imported only for tools that use them: importing pydantic takes about 100 ms."""
+"""Arguments and results with pydantic types. Imported only for tools that use such types, because pydantic is slow to import."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -194,10 +194,7 @@ def patterns(annotation: Any) -> Iterator[tuple[str, int | None]]:
 
 
 class _ShortSchema(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes from the names of fields and classes. A title that the author has set stays.
-
-    Strings in annotations become descriptions, as for msgspec.
-    """
+    """Leaves out the titles that pydantic makes from names, and makes descriptions of the strings in annotations, as for msgspec."""
 
     def emit_warning(self, kind: Any, detail: str) -> None:
         """Warn of nothing. The toolkit refuses a default that is not JSON in arguments; in results, it does not matter."""

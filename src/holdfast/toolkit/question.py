@@ -15,12 +15,12 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.argument_schema import ArgumentSchema, BadArgumentsError
 from holdfast.toolkit.errors import ToolError
 from holdfast.toolkit.parameter import Issue, read_parameter
-from holdfast.toolkit.type_support import expand_names
+from holdfast.toolkit.type_support import expand_aliases
 from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 _FIELD = "value"  # the only field of a form that asks for one value
-_MAX_DESCRIBED = 5  # issues in a message
+_MAX_DESCRIBED = 5  # more issues are not in the message
 _NOT_ALLOWED = "This value is not one of the choices."
 _FORMATS = ("email", "uri", "date", "date-time")
 _DECIMAL_AS_TEXT = {"type": "string", "format": "decimal"}  # the form asks for a number
@@ -93,7 +93,7 @@ def make_form(kind: Any) -> Form:
             f"call.ask needs the type of the answer, and got {kind!r}.",
             hint='Write choices as Literal["tea", "milk"]; for several of them, list[Literal["tea", "milk"]].',
         )
-    kind = expand_names(kind)
+    kind = expand_aliases(kind)
     try:
         return _cached_form(kind)
     except TypeError:  # the type is not hashable

@@ -33,9 +33,9 @@ from holdfast.toolkit.type_support import (
     find_library,
     is_simple,
     is_typed_dict,
-    peel,
     rebuild,
     replace_object,
+    unwrap_type,
     walk_annotation,
 )
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
@@ -139,7 +139,7 @@ class ReturnType:
             return None
         schema, definitions = self._schema
         if self.wraps:
-            # FastMCP's clients read the mark: for them, the data of a result is then the value itself.
+            # With `x-fastmcp-wrap-result`, FastMCP's clients return the value itself as the data of a result.
             return _with_definitions(
                 {
                     "type": "object",
@@ -165,7 +165,7 @@ class ReturnType:
         if self.returns_nothing:
             return schema
         data, definitions = self._schema
-        then = _place_schema(data, definitions)
+        then = _schema_as_object(data, definitions)
         declared = then.pop("properties", None)
         if isinstance(declared, dict):
             # In a failure, `FAILURE_MEMBERS` mean something else. All other members are declared at the top, because clients
@@ -205,9 +205,9 @@ UNDECLARED = ReturnType(Any)
 def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> ReturnType:
     """Read the return type of a handler; raises BAD_TOOL when its values cannot be sent unchanged."""
     annotation = replace_object(annotation)
-    if get_origin(peel(annotation)) is Reply:
-        (annotation,) = get_args(peel(annotation))
-    kind = peel(annotation)
+    if get_origin(unwrap_type(annotation)) is Reply:
+        (annotation,) = get_args(unwrap_type(annotation))
+    kind = unwrap_type(annotation)
     _check_foreign_types(tool, annotation)
     if kind in _UNCHECKED or any(map(_has_content, union_members(kind))):
         return UNDECLARED
@@ -239,7 +239,7 @@ def _check_foreign_types(tool: str, annotation: Any) -> None:
 
 def union_members(annotation: Any) -> Iterator[Any]:
     """The members of a union, or the type itself."""
-    kind = peel(annotation)
+    kind = unwrap_type(annotation)
     if get_origin(kind) in (Union, UnionType):
         for member in get_args(kind):
             yield from union_members(member)
@@ -281,7 +281,7 @@ def _check_reserved(tool: str, annotation: Any) -> None:
 
 
 def _has_content(annotation: Any) -> bool:
-    """Whether values of a type may be or contain content blocks: it says so, or it is a list of anything."""
+    """Whether a type has content types in it, or is a list of anything, so that its values may be or contain content blocks."""
     kind = get_origin(annotation) or annotation
     if isinstance(kind, type) and issubclass(kind, Iterable) and not issubclass(kind, Mapping | str | bytes):
         items = get_args(annotation)
@@ -401,12 +401,12 @@ def _with_definitions(schema: JsonObject, definitions: JsonObject) -> JsonObject
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _place_schema(schema: JsonObject, definitions: JsonObject) -> JsonObject:
-    """The schema of what `envelope.place_data` makes of data with this schema."""
+def _schema_as_object(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+    """The schema of what `envelope.data_as_object` makes of data with this schema."""
     target = _resolve(schema, definitions)
     alternatives = target.get("anyOf")
     if isinstance(alternatives, list):
-        return {"anyOf": [_place_schema(cast("JsonObject", part), definitions) for part in alternatives]}
+        return {"anyOf": [_schema_as_object(cast("JsonObject", part), definitions) for part in alternatives]}
     match target.get("type"):
         case "object":
             # The envelope adds `ok` and `_meta`, and a dict that has such a member is put under `result`.

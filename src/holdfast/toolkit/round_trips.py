@@ -22,9 +22,9 @@ from holdfast.wire.strict_json import DECODE_ERRORS
 
 MAX_WAITING = 1024  # calls, of all callers together
 MAX_WAITING_PER_CALLER = 64  # only if the server can tell its callers apart
-MAX_WAITING_BYTES = 64 * 1024 * 1024  # of the params of all calls that wait
+MAX_WAITING_BYTES = 64 * 1024 * 1024  # the size of the params of all calls that wait
 MAX_WAITING_BYTES_PER_CALLER = 8 * 1024 * 1024
-_KEPT_SECONDS = ANSWER_SECONDS + 60.0  # a call whose client does not continue it is cancelled after this time
+_KEPT_SECONDS = ANSWER_SECONDS + 60.0  # after this time without a request of its client, a call is cancelled
 _STATE_BYTES = 24  # random bytes, so that no client can guess the `requestState` of another one
 
 Answers: TypeAlias = Mapping[str, Raw]
@@ -86,7 +86,7 @@ class RoundTrips(ClientRequests):
             raise HoldfastError(
                 codes.BAD_TOOL, f"The call already waits for an answer with the key {key[:80]!r}."
             )
-        params = {name: params[name] for name in params if name != "elicitationId"}  # this era has none
+        params = {name: params[name] for name in params if name != "elicitationId"}  # not in the modern era
         question = _Question(method, params, asyncio.get_running_loop().create_future())
         self.questions[key] = question
         self.on_ask()
@@ -191,7 +191,7 @@ class WaitingCalls:
         caller = call.target.caller
         own = [other.trips.size for other in self._calls.values() if other.target.caller == caller]
         size = sum(other.trips.size for other in self._calls.values()) + call.trips.size
-        is_known = caller.session is not None or caller.connection  # and not one of several anonymous callers
+        is_known = caller.session is not None or caller.connection  # else several callers may look the same
         is_over_share = len(own) >= MAX_WAITING_PER_CALLER or (
             sum(own) + call.trips.size > MAX_WAITING_BYTES_PER_CALLER
         )
@@ -220,7 +220,7 @@ class WaitingCalls:
 
 
 def _drop(call: _WaitingCall) -> None:
-    """Cancel a call that its client does not continue. Its error, if it has one, is not logged."""
+    """Cancel a call. If it ends with an error, the error is not logged."""
     call.task.cancel()
     call.task.add_done_callback(lambda task: None if task.cancelled() else task.exception())
 

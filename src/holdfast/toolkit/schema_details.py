@@ -76,7 +76,7 @@ class _Walk:
         if not isinstance(schema, dict):
             return
         match info:
-            # Not in results: a client that checks formats refuses a time without an offset.
+            # Results get no format, because a client that checks formats refuses a time without an offset.
             case inspect.DateTimeType(tz=None) if self._is_input:
                 schema.setdefault("format", "date-time")
             case inspect.TimeType(tz=None) if self._is_input:

@@ -141,7 +141,7 @@ def _audiences(options: HttpOptions) -> set[str]:
     if options.host in ("0.0.0.0", "::"):
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            "With --keys and this address, add --public URL: the URL in this server's entry in the Holdfast host's mcp.json.",
+            f"With --keys and the address {options.host}, add --public URL: the URL in this server's entry in the Holdfast host's mcp.json.",
         )
     listening = audience_of(options.url)
     names = LOOPBACK if options.host in {name.strip("[]") for name in LOOPBACK} else set[str]()
@@ -166,7 +166,7 @@ async def _run_until_stopped(box: Toolbox, server: ToolServer) -> AsyncIterator[
 
 
 async def _start(box: Toolbox, server: ToolServer, stopped: asyncio.Event) -> None:
-    """Start the lifespans. Return early if a signal stops the server. If a lifespan fails, log where, and raise INTERNAL_ERROR."""
+    """Start the lifespans, or return early if a signal stops the server. If a lifespan fails, log where, and raise INTERNAL_ERROR."""
     tasks = [asyncio.ensure_future(server.start()), asyncio.ensure_future(stopped.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

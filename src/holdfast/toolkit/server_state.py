@@ -30,8 +30,8 @@ MakeValue: TypeAlias = Callable[[AsyncExitStack], Awaitable[Any]]
 """Makes a value, and registers with the stack what closes it."""
 
 CLOSE_SECONDS = 5.0  # how long the values of the process, or of one session, may take to close
-MAX_SESSIONS = 1024  # whose values are kept
-IDLE_SECONDS = 3600.0  # after which the values of a session are closed
+MAX_SESSIONS = 1024  # if more sessions have values, those of the least recently used session are closed
+IDLE_SECONDS = 3600.0  # how long a session may make no call before its values are closed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class KeptValues:
         self._context = context
 
     async def get(self, key: Hashable, make: MakeValue) -> Any:
-        """The value with this key, which is made for the first caller. If that fails, the next caller tries again."""
+        """The value with this key, which is made for the first caller. If it cannot be made, the next caller tries again."""
         future = self._values.get(key)
         if future is not None and future.done() and not future.cancelled() and future.exception() is None:
             return future.result()
@@ -85,7 +85,7 @@ class KeptValues:
         return await asyncio.shield(future)
 
     async def close(self) -> None:
-        """Close all values, the last one first. If one is still being made, that is cancelled."""
+        """Close all values, the last one first. If a value is still being made, its provider is cancelled."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -284,7 +284,7 @@ class ServerState:
 
 
 def _in_session(session: SessionContext | None, make: MakeValue) -> MakeValue:
-    """The same function, but while it runs, `session` is the current session."""
+    """The function, with `session` as the current session while it runs."""
     if session is None:
         return make
 

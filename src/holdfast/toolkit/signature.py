@@ -63,7 +63,7 @@ def read_signature(tool: str, handler: Callable[..., Any], *, lax: bool = False)
                 tool, f"its parameter {name!r} has no type annotation.{_METHOD_ADVICE.get(name, '')}"
             )
         if name.startswith("_"):
-            raise _bad_tool(tool, f"its parameter {name!r} begins with an underscore.")
+            raise _bad_tool(tool, f"its parameter {name!r} begins with an underscore. Rename it.")
         if isinstance(declared.default, Given):
             raise _bad_tool(
                 tool, f"write its parameter {name!r} as Annotated[…, Given(…)], without a default."

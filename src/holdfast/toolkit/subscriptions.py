@@ -25,8 +25,8 @@ ListName: TypeAlias = Literal["tools", "prompts", "resources"]
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 MAX_SUBSCRIBERS = 4096
 MAX_STREAMS = 512  # fewer than the requests that may be in flight
-MAX_STREAMS_PER_CALLER = 16  # if the server can tell its callers apart
-MAX_URIS = 256  # that one client is told about
+MAX_STREAMS_PER_CALLER = 16  # only if the server can tell its callers apart
+MAX_URIS = 256  # resources that one client may subscribe to
 MAX_LISTEN_BYTES = 64 * 1024  # the params are kept in memory as long as the stream is open
 
 _LIST_FIELDS: dict[ListName, str] = {
@@ -86,7 +86,7 @@ class Subscriptions:
         self.can_lists_change = can_lists_change
         """Whether the server announces changes of its lists."""
         self._by_connection: dict[str, tuple[Subscriber, Notify]] = {}
-        self._streams: dict[Subscriber, str] = {}  # each with its caller
+        self._streams: dict[Subscriber, str] = {}  # the owner of each stream
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 

@@ -227,7 +227,7 @@ def _read_types(
 def _read_method_types(
     name: str, function: FunctionType, envelope: EnvelopeKind, *, lax: bool
 ) -> tuple[Signature, ReturnType]:
-    """The types of a method. They do not depend on its object, and some servers make an object for each session."""
+    """The types of a method. They are cached, because some servers make an object, and so a method, for each session."""
     signature = read_signature(name, MethodType(function, _ANY_OBJECT), lax=lax)
     return signature, read_return_type(name, signature.returns, envelope)
 

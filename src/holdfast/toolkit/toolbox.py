@@ -60,7 +60,7 @@ _METHODS_OF_FASTMCP = {
 class Toolbox:
     """The tools, resources and prompts of a server, with their error codes and observers. Each is checked when it is added.
 
-    It also disposes of the driven sessions: the browsers, apps or shells that its tools control.
+    The box also disposes of the driven sessions: the browsers, apps or shells that its tools control.
     """
 
     def __init__(  # noqa: PLR0913
@@ -183,7 +183,7 @@ class Toolbox:
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
     def prompt(self, handler: Callable[P, T] | None = None, /, **options: "Unpack[PromptOptions]") -> Any:
-        """Decorator: add the function to the box as a prompt. It returns a string, a `Message`, content, or a list of them."""
+        """Decorator: add the function to the box as a prompt. The function returns a string, a `Message`, content, or a list of them."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
             self._features.add_prompt(handler, options, self._context())
@@ -197,7 +197,7 @@ class Toolbox:
     def resource(
         self, uri: str, **options: "Unpack[ResourceOptions]"
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-        """Decorator: add the function to the box as a resource. It returns text, bytes or data.
+        """Decorator: add the function to the box as a resource. The function returns text, bytes or data.
 
         The variables of a template, such as `shop://{id}`, are parameters of the function.
         """
@@ -214,7 +214,8 @@ class Toolbox:
     def completion(self, target: str, argument: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """Decorator: the function suggests values for an argument of a prompt, or for a variable of a resource template.
 
-        It may take `value` (what the user has typed) and `arguments` (the arguments that are known already). It returns a list of strings.
+        The function may take `value` (what the user has typed) and `arguments` (the arguments that are known already), and returns a list of
+        strings or a `Completion`.
         """
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
@@ -291,9 +292,9 @@ class Toolbox:
                 ) from error
 
     def dispose_at_end(self, driven: DrivenSessions[T]) -> DrivenSessions[T]:
-        """Dispose of these driven sessions when the server ends, even if SIGINT or SIGTERM ends it.
+        """Dispose of these driven sessions when the server ends, also by SIGINT or SIGTERM.
 
-        Those of an anonymous caller over HTTP are disposed of when the caller's MCP session ends.
+        The driven sessions of an anonymous caller over HTTP are disposed of when the caller's MCP session ends.
         """
         self._driven.append(driven)
         return driven

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
-from holdfast.toolkit.type_support import expand_names
+from holdfast.toolkit.type_support import expand_aliases
 
 _LOCALS = ".<locals>."
 
@@ -15,7 +15,7 @@ def read_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
     An annotation that is a string may name a local variable of the function that defines this one, such as a function that makes
     a toolbox. Raises `NameError` with what to do if a name is not found.
     """
-    return {name: expand_names(hint) for name, hint in _read(function).items()}
+    return {name: expand_aliases(hint) for name, hint in _read(function).items()}
 
 
 def _read(function: Callable[..., Any]) -> dict[str, Any]:

@@ -81,20 +81,19 @@ def walk_annotation(annotation: Any, inside: tuple[Any, ...] = ()) -> Iterator[A
         yield from walk_annotation(part, inside)
 
 
-def expand_names(annotation: Any) -> Any:
+def expand_aliases(annotation: Any) -> Any:
     """The annotation with each type alias and each `NewType` replaced by the type that it stands for.
 
-    Otherwise the metadata of an `Annotated[…]` in an alias would be overlooked. A type alias that contains itself or a string stays:
-    the library that handles the type reads it.
+    A type alias that contains itself or a string stays: the library that handles the type reads it.
     """
     if isinstance(annotation, type):
         return annotation
     aliased = _aliased_type(annotation)
     if aliased is not None:
         stays = annotation in walk_annotation(aliased, (annotation,)) or _has_string(aliased)
-        return annotation if stays else expand_names(aliased)
+        return annotation if stays else expand_aliases(aliased)
     parts = get_args(annotation)
-    expanded = tuple(map(expand_names, parts))
+    expanded = tuple(map(expand_aliases, parts))
     return annotation if all(map(operator.is_, parts, expanded)) else rebuild(annotation, expanded)
 
 
@@ -119,7 +118,7 @@ def _has_string(annotation: Any) -> bool:
     return any(map(_has_string, parts[:1] if get_origin(annotation) is Annotated else parts))
 
 
-def peel(annotation: Any) -> Any:
+def unwrap_type(annotation: Any) -> Any:
     """The annotation without `Annotated[…]` and without the name of a type alias."""
     while True:
         if get_origin(annotation) is Annotated:

@@ -23,8 +23,8 @@ class WritingConnection(Protocol):
 class UnreadAnswers:
     """The connections whose clients do not read an answer, by caller. A caller is identified by the throttle of its connections.
 
-    If the unread answers of a caller have more than `max_bytes` together, the connections with the oldest answers are closed. An
-    answer may be unread for `seconds` before that: a client that reads is faster.
+    If the unread answers of a caller have more than `max_bytes` together, the connections with the oldest answers are closed, each
+    after its answer was unread for `seconds`.
     """
 
     def __init__(self, max_bytes: int, seconds: float) -> None:

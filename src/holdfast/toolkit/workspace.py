@@ -49,7 +49,7 @@ class HiddenWorkspace(Workspace):
             codes.MISSING_WORKSPACE,
             f"This server cannot see the folder of the workspace {self.slug!r}.",
             hint="Open the session in the workspace's folder, in Holdfast's commands with --cwd FOLDER: a confined server sees only the "
-            "session's folders. A server on another machine does not see them.",
+            "session's folders. A server on another machine sees no folder of the session.",
         )
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ def _how_to_choose(session: SessionContext | None) -> str:
     """What a caller without a workspace can do about it, as a clause."""
     argument = f"pass `workspace` ({_ADDRESS_FORMS})"
     if session is None:
-        return f"{argument}, send it as text in `_meta`, as `workspace` of {META_KEY!r}"
+        return f"{argument}, send it in `_meta` as the text `workspace` of {META_KEY!r}"
     if session.trust_level is Trust.SANDBOXED:
         return f"this sandboxed session has none. In a direct session, {argument}"
     return argument

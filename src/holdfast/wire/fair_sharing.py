@@ -65,7 +65,7 @@ class RequestSlots:
                 queue.popleft().set_result(None)
                 del self._waiting[owner]
                 if queue:
-                    self._waiting[owner] = queue  # at the end: another owner is next
+                    self._waiting[owner] = queue  # behind the other owners
             elif not queue:
                 del self._waiting[owner]
 
@@ -91,7 +91,7 @@ class SendQueue:
         line, written = queue.popleft()
         del self._queues[owner]
         if queue:
-            self._queues[owner] = queue  # at the end: another owner is next
+            self._queues[owner] = queue  # behind the other owners
         if not written.done():
             write(line)
             written.set_result(None)

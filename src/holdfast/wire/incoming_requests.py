@@ -150,7 +150,7 @@ class IncomingRequests:
             self._ending_ids.discard(request_id)
 
     async def _wait_for_reader(self) -> None:
-        """Wait until the remote peer has read most of the answers."""
+        """Wait while more than `MAX_UNREAD_BYTES` are unread and the remote peer reads too slowly."""
         while self.unread_bytes > MAX_UNREAD_BYTES and not self._writable.is_set():
             await self._writable.wait()
 

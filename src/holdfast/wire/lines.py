@@ -30,8 +30,8 @@ class LineSplitter:
         self._limit = limit
         self._long_line_memory = long_line_memory or LongLineMemory(2 * limit)
         self._buffer = bytearray()  # the unfinished line, up to the limit
-        self._size = 0  # of the unfinished line
-        # The first and last bytes of the unfinished line, once it is not buffered any more.
+        self._size = 0  # the size of the unfinished line
+        # The first and last bytes of an unfinished line that is too large for the buffer.
         self._head = self._tail = b""
         self._is_first_line = True
 
@@ -94,7 +94,7 @@ class LineSplitter:
         else:
             self._grow(piece)
             if len(self._buffer) == self._size:
-                # A long line is not copied: that would take milliseconds.
+                # A long line is not copied, because copying it would block the event loop.
                 line = self._buffer if self._size > LONG_LINE_BYTES else bytes(self._buffer)
             else:
                 line = OversizedLine(self._size, self._head, self._tail)
@@ -110,7 +110,7 @@ class LineSplitter:
         if isinstance(line, bytes):
             return line[len(BOM) :]
         before = len(line)  # a long line, whose memory is counted
-        del line[: len(BOM)]  # does not copy it
+        del line[: len(BOM)]  # without a copy
         still_counted = len(line) if len(line) > LONG_LINE_BYTES else 0
         self._long_line_memory.release(before - still_counted)
         return line

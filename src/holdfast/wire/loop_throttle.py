@@ -14,7 +14,7 @@ BURST_SECONDS = 0.01
 """The usual `burst_seconds` of a `LoopThrottle`."""
 _SHARE_DIVISOR = 3  # an owner may use a third of the event loop's time
 _TOTAL_DIVISOR = 2  # all owners that exceed their share may together use half of the event loop's time
-_SLICE_SECONDS = 0.001  # of work before a pause
+_SLICE_SECONDS = 0.001  # how long an owner works between two pauses
 _MAX_DEBT_SECONDS = 0.003  # an owner that must pause for longer begins no new work
 _MAX_PAUSE_SECONDS = 1.0  # the longest pause of an owner with the usual share
 _MAX_WORK_SECONDS = 0.02  # the most that is charged for a piece of work that may include waiting
@@ -51,7 +51,8 @@ class LoopThrottle:
         """The owner's name. The number of threads that parse long messages is limited for each owner."""
         self.long_line_memory = LongLineMemory()
         """Limits the memory of the long lines of the owner's connections."""
-        # `charge` moves `free_at` forward by three times the work. One third of that passes during the work; the credit covers the rest.
+        # `charge` usually moves `free_at` forward by three times the work. One third of that passes during the work; the credit covers the
+        # rest.
         self._credit = (_SHARE_DIVISOR - 1) * burst_seconds
         self.free_at = 0.0
         """The time (`monotonic`) from which the owner is within its share again. Before this time, `must_wait` may return True."""
@@ -101,7 +102,7 @@ class LoopThrottle:
         now = monotonic()
         if self.free_at <= now:
             return 0.0
-        # Move it to the end, because `_share_divisor` removes throttles from the front.
+        # Move the throttle to the end, because `_share_divisor` removes throttles from the front.
         _busy.pop(self, None)
         _busy[self] = self.free_at + _BUSY_SECONDS
         return self.free_at - now

@@ -111,7 +111,7 @@ _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
 _INVALID_ID = f'"id" must be an integer or a string of at most {MAX_ID_BYTES} bytes.'
 _MAX_EXCERPT = 200  # bytes
-_MAX_BYTES_WITHOUT_PAYLOAD = 64 * 1024  # for a message that must be searched for duplicate keys
+_MAX_BYTES_WITHOUT_PAYLOAD = 64 * 1024  # checked if a message must be searched for duplicate keys
 
 
 def parse_line(line: Line, limits: Limits) -> Message | None:
@@ -269,9 +269,9 @@ _MEMBER = re.compile(rb'"(\w+)"\s*:\s*(%s)' % _SCALAR)
 
 
 def _malformed(code: Code, reason: str, head: bytes | bytearray, tail: bytes | None = None) -> Malformed:
-    """Describe a line that cannot be parsed. Look for its id in its first and last bytes, `head` and `tail`.
+    """Describe a line that cannot be parsed. Its id is looked for in `head` and `tail`, its first and last bytes.
 
-    Without a `tail`, the `head` is the whole line.
+    Without a `tail`, `head` is the whole line.
     """
     members = _find_members(bytes(head[:1024]), bytes((head if tail is None else tail)[-256:]))
     request_id = _read_id(Raw(members[b"id"])) if b"id" in members else None
@@ -337,9 +337,8 @@ def error_line(request_id: Id | None, code: int, message: str, data: Any = None)
 def _as_one_line(line: bytes) -> bytes:
     """The line, with spaces in place of the line breaks in it.
 
-    A `Raw` contains the white space that its sender has put between the values. What follows a line break would be another message for
-    the reader: a call that nobody permitted, or a question that nothing has sanitized. Some readers end a line also at a CR. Inside of
-    strings, JSON has no line breaks.
+    A sender may put line breaks between the values of a `Raw`. For the reader, what follows a line break, or a CR for some readers,
+    would be another message, such as a call that nobody permitted.
     """
     if line.index(b"\n") == len(line) - 1 and b"\r" not in line:
         return line

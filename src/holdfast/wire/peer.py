@@ -80,9 +80,9 @@ class PeerStats(msgspec.Struct):
     """Counts of messages that went wrong."""
 
     malformed_lines: int = 0
-    unexpected_responses: int = 0  # no pending request has their id
+    unexpected_responses: int = 0  # responses whose id no pending request has
     lines_not_understood: int = 0  # our lines that the remote peer could not parse, according to its answer
-    refused_requests: int = 0  # too many were in flight
+    refused_requests: int = 0  # requests that were refused because too many were in flight
 
 
 NotificationHandler = Callable[[Notification], None]
@@ -147,8 +147,8 @@ class Peer:
         self._pending: dict[Id, asyncio.Future[Raw]] = {}
         self._deadlines = Deadlines(self._loop, self._expire)
         # The first id is random: a transport can carry the messages of several peers, and a response to another peer must not match a
-        # request of this one.
-        self._next_id = int.from_bytes(os.urandom(4), "big") >> 1  # `secrets` takes a millisecond to import
+        # request of this peer.
+        self._next_id = int.from_bytes(os.urandom(4), "big") >> 1  # `secrets` is slow to import
         self.on_malformed: Callable[[Malformed], None] = _log_malformed
         """Called for each of the first `_MAX_LOGGED` malformed lines."""
         self.on_many_malformed: Callable[[int], None] = _log_many_malformed
@@ -458,7 +458,7 @@ class Peer:
     def _send_error(self, request_id: Id | None, rpc_code: int, reason: str) -> None:
         if not self._writable.is_set():
             self._unread_errors += 1
-        # This limits how much is buffered for a remote peer that keeps sending and never reads.
+        # Drop further errors, so that little is buffered for a remote peer that keeps sending and never reads.
         if self._transport is not None and self._unread_errors <= self._limits.in_flight:
             self._transport.write(error_line(request_id, rpc_code, reason))
 

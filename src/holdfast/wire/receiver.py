@@ -15,7 +15,7 @@ from holdfast.wire.parse_threads import parse_in_thread
 
 _BATCH_SECONDS = 0.0005  # how long messages are handled before the event loop does other work
 _BATCH_LINES = 100  # the most lines in one batch, because the handlers that they start also take time
-_BATCH_PAUSE_SECONDS = 0.002  # after a full batch
+_BATCH_PAUSE_SECONDS = 0.002  # how long to pause after a full batch
 _HANG_UP_CHECK_SECONDS = 0.5  # how often to check whether a remote peer that does not read has hung up
 
 
@@ -106,8 +106,8 @@ class Receiver:
     def _process(self, started: float, *, has_turn: bool = False) -> None:
         """Dispatch some lines. If the owner of the connection has used too much of the event loop's time, pause reading.
 
-        `has_turn` says that the throttle has called this method. Otherwise the owner's share is checked before the first line,
-        because another connection of the owner may have used it.
+        With `has_turn`, the throttle has given the owner a turn. Without it, the owner's other connections may have used up the share,
+        so the share is checked before the first line.
         """
         if self._is_resume_scheduled:  # the throttle will call `_take_turn`
             return

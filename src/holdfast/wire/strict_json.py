@@ -5,9 +5,9 @@ of two equal keys, so the value has fewer members than the document. A short doc
 the same, and then there are no duplicates.
 
 C code holds the GIL, so all other threads wait for it, including the event loop's. So a long document is read in slices where
-possible, and no check may take more than a few nanoseconds per byte. msgspec is slower for some numbers: `1e308` takes 12
-microseconds, and the time for an integer grows with the square of its digits. So in all but small documents, floats are read
-with Python's `float`, and the number of digits is limited.
+possible, and no check may take more than a few nanoseconds per byte. msgspec is much slower for floats such as `1e308`, and its
+time for an integer grows with the square of the number of digits. So in all but small documents, floats are read with
+Python's `float`, and the number of digits is limited.
 """
 
 import math
@@ -31,12 +31,12 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.Encoder().encode
 
 _SLICE_BYTES = 256 * 1024  # how much is read before other threads may run
-# A document up to this size never takes long to decode, so quick checks are enough.
+# A document up to this size is decoded quickly, whatever it contains, so quick checks are enough.
 _MAX_QUICKLY_CHECKED_BYTES = 4 * 1024
 _MAX_REENCODED_BYTES = 64 * 1024  # a longer document is not encoded again to find duplicate keys
 _TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _EXTREME_EXPONENT = re.compile(rb"[eE][-+]?0*[23][0-9][0-9]")  # 200 to 399; larger numbers are refused anyway
-_MAX_EXTREME_NUMBERS = 1000  # reading them takes about 12 milliseconds
+_MAX_EXTREME_NUMBERS = 1000  # reading more would block the event loop for too long
 _OPEN, _CLOSE = b"[{", b"]}"
 _TO_PARENTHESES = bytes.maketrans(_OPEN + _CLOSE, b"(())")
 _NOT_BRACKETS = bytes(set(range(256)) - set(_OPEN + _CLOSE))
@@ -268,7 +268,7 @@ def _count_values(text: bytes) -> int:
 
 
 def _count(text: bytes, *tokens: bytes) -> int:
-    """Count the tokens. The count is exact for tokens of one byte. In a long text, a longer token that spans two slices is not counted."""
+    """Count the tokens. In a long text, a token of several bytes is not counted if it spans two slices."""
     if len(text) <= _SLICE_BYTES:
         return sum(map(text.count, tokens))
     return sum(part.count(token) for part in _slices(text) for token in tokens)

@@ -25,7 +25,7 @@ class TaskTurns:
     __slots__ = ("_average", "_is_scheduled", "_left", "_waiting")
 
     def __init__(self) -> None:
-        self._left = _TURN_SECONDS  # in this iteration
+        self._left = _TURN_SECONDS  # the seconds left in this iteration of the event loop
         self._average = _FIRST_GUESS  # a moving average of the seconds that a task runs until it waits again
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False

@@ -250,8 +250,8 @@ class HttpApp:
 def _back_channel(session: HttpSession | None, response: AsgiResponse) -> BackChannel:
     """The ways to send messages to a client.
 
-    Requests, and notifications about the request that is being answered, go on the stream of this response. Other notifications wait for
-    the client's GET stream.
+    Requests, and notifications about the request that is being answered, go on the stream of this response; other notifications wait
+    for the client's GET stream.
     """
     if session is None:
         return BackChannel(response.notify)

@@ -16,7 +16,7 @@ from holdfast.wire.messages import Message, parse_line
 from holdfast.wire.parse_threads import parse_in_thread
 
 _HANDLING_SECONDS_PER_VALUE = 5e-7  # about the time that later steps take for each value of a long message
-# Times the parsing time: later steps read parts of the message again, and take about as long.
+# A short message is charged this many times its parsing time, because later steps read parts of the message again.
 _HANDLING_FACTOR = 2
 
 
@@ -31,10 +31,10 @@ class Bodies:
         self.limits = limits
         self.memory = CallerQuota(total=limits.body_memory, share=limits.body_memory_per_caller)
         self._unfinished: dict[_Body, None] = {}  # oldest first
-        self._timer: asyncio.TimerHandle | None = None  # for the deadline of the oldest body
+        self._timer: asyncio.TimerHandle | None = None  # fires at the deadline of the oldest body
 
     def read(self, receive: Receive, headers: Headers, caller_id: str) -> "_Body":
-        """Use with `async with`: reads the whole body, and counts its memory until the block ends."""
+        """The body, for `async with`: it is read when the block is entered, and its memory is counted until the block ends."""
         length = headers.get("content-length", "")
         # A length of more than 18 digits is too large in any case; int() refuses very long numbers.
         if length.isdigit() and (len(length) > 18 or int(length) > self.limits.body_bytes):
@@ -105,8 +105,8 @@ class _Body:
             await self._read_parts()
         except BaseException as error:
             self._release()
-            # `stop` ends the reading by cancelling the task. Replace its cancellation by its error, unless the task was also
-            # cancelled for another reason.
+            # `stop` cancels the task. Raise the error of `stop` instead of the cancellation, unless the task was also cancelled for
+            # another reason.
             if (
                 self._stopped_by is None
                 or not isinstance(error, asyncio.CancelledError)

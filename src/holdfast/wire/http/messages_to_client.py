@@ -23,9 +23,9 @@ from holdfast.wire.messages import (
     request_line,
 )
 
-MAX_WAITING_REQUESTS = 64  # of one session
+MAX_WAITING_REQUESTS = 64  # requests of one session that wait for an answer
 MAX_QUEUED = 64  # notifications that wait for the GET stream; if there are more, the oldest are dropped
-MAX_QUEUED_BYTES = 1024 * 1024  # the size of these notifications
+MAX_QUEUED_BYTES = 1024 * 1024  # the size of all notifications that wait for the GET stream
 
 SendLine = Callable[[bytes], Awaitable[None]]
 
@@ -62,7 +62,7 @@ class MessagesToClient:
             del self._waiting[request_id]
 
     def receive(self, message: Response | ErrorResponse) -> None:
-        """Take an answer of the client. It is ignored if no request waits for it."""
+        """Take an answer of the client. An answer that no request waits for is ignored."""
         future = self._waiting.get(message.id) if message.id is not None else None
         if future is None or future.done():
             return

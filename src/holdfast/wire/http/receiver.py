@@ -1,4 +1,4 @@
-"""Receive HTTP requests with MCP messages: check each head, read and parse its body, and pass the message to a handler.
+"""Receive HTTP requests with MCP messages: check the head, read and parse the body, and pass the message to a handler.
 
 Every caller has a share of the requests in flight, of the memory for bodies, and of the time to parse them.
 """

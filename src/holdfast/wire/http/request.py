@@ -43,7 +43,7 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
         raise BadHeadError(431, f"The request has {len(raw)} headers; the maximum is {MAX_HEADERS}.")
     if not raw:
         return {}
-    # Decoding all names in one call, and all values in another, takes a third of the time of decoding them one by one.
+    # Decoding all names in one call, and all values in another, is faster than decoding them one by one.
     names, values = zip(*raw, strict=True)
     names = b"\n".join(names).decode("latin-1").lower().split("\n")
     values = b"\n".join(values).decode("latin-1").split("\n")

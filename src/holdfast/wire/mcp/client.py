@@ -48,13 +48,13 @@ _decode_cursor = msgspec.json.Decoder(_NextPage).decode
 _decode_call_result = make_decoder(CallResult)
 
 MAX_TOOLS_PER_SERVER = 2000
-MAX_PAGES = 1000  # of one list
-MAX_LIST_BYTES, MAX_LIST_VALUES = 4 * 1024 * 1024, 400_000  # all pages of a list together
+MAX_PAGES = 1000  # pages of one list
+MAX_LIST_BYTES, MAX_LIST_VALUES = 4 * 1024 * 1024, 400_000  # in all pages of a list together
 _THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
 _STRICT_THREAD_BYTES = 16 * 1024  # a larger page of tools is checked strictly in a thread
 DISCOVER_TIMEOUT = 2.0
 """After this many seconds at most, `initialize` is also sent, because old servers may ignore `server/discover`."""
-# In characters. Longer instructions are cut before they are cleaned: cleaning takes a microsecond per character.
+# In characters. Longer instructions are cut before they are cleaned, because cleaning a long text would block the event loop.
 _MAX_INSTRUCTIONS = 16 * 1024
 
 
@@ -152,7 +152,7 @@ class Client:
         async for raw in self.list_pages(
             "tools/list", "tool", meta=meta, timeout=timeout, max_pages=max_tools
         ):
-            # A strict check of a page takes about 20 times as long as decoding a result.
+            # Decoding strictly is slower than decoding a result, so shorter pages than results are decoded in a thread.
             page = (
                 await run_in_parse_thread(self.decode, raw, ToolPage, throttle=self._throttle)
                 if len(raw) > _STRICT_THREAD_BYTES

@@ -10,7 +10,7 @@ def clean_text(text: str, part: str, notes: set[str]) -> str:
 
     `part` says in the notes where the text is, such as "its description".
     """
-    start = text[: 2 * MAX_TEXT_LENGTH]  # cut first: cleaning takes a microsecond per character
+    start = text[: 2 * MAX_TEXT_LENGTH]  # cut first, because cleaning a long text would block the event loop
     clean = strip_invisible(start)
     if clean != start:
         notes.add(f"invisible characters were removed from {part}")

@@ -22,8 +22,8 @@ _MAX_NAME = 100  # characters
 class _Definition(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True):
     """A definition with a title and a description.
 
-    Decoding drops all members that MCP does not define. Otherwise a member such as `Name` would stay uncleaned, and clients that ignore
-    the case of names would read it.
+    Decoding drops all members that MCP does not define, because clients that ignore the case of names would read a member such as `Name`,
+    which nothing has cleaned.
     """
 
     title: str | None = None

@@ -148,7 +148,7 @@ class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Service(Protocol):
-    """The implementation of an MCP server. It answers all requests except `initialize`, the modern era's `server/discover` and the handshake era's `ping`."""
+    """The implementation of an MCP server, which answers all requests except `initialize`, the modern era's `server/discover` and the handshake era's `ping`."""
 
     @property
     def info(self) -> OwnInfo:
@@ -369,7 +369,7 @@ def _server_meta(implementation: Implementation) -> dict[str, Raw]:
 
 
 def add_modern_fields(result: Any, method: str, info: OwnInfo) -> Any:
-    """Add the fields that a modern result must have: its type, the server's info, and for how long it may be cached."""
+    """Add the fields that a modern result must have: its type, the server's info and, for some methods, how long it may be cached."""
     members: dict[str, Any] = {**result} if type(result) is dict else _decode_members(encode(result))
     members.setdefault("resultType", _COMPLETE)
     own_meta = _server_meta(info.implementation)
