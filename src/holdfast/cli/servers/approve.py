@@ -34,7 +34,7 @@ from holdfast.resolve.validate import is_network_grant
 from holdfast.session.session import Session
 from holdfast.wire.mcp.tools import Tool
 
-_MAX_COMPARED_LINES = 2000  # comparing more would take too long
+_MAX_COMPARED_LINES = 2000  # the time to compare grows with the square of the number of lines
 _NEW_TOOLS = "{} has tools that are new or have changed since you approved them:"
 _HINTS = (
     "{} gives these hints about its tools. Until you approve them, Holdfast ignores the hints and asks"
@@ -102,7 +102,7 @@ def approve(  # noqa: PLR0913 - the options of the command
     A server runs confined, in all sessions, or with your rights, in direct sessions. An approval is only for what was
     shown: after a change, the server or tool needs a new approval.
 
-    Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage. With --confined or --direct and
+    Exit codes: 0 nothing awaits approval now, 1 something does, 2 invalid usage. With --confined or --direct and
     without a terminal, hints about tools that await approval do not change the exit code.
 
     \b
