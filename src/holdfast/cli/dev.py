@@ -58,7 +58,7 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
     # Spaces would end the name of a tool in `/call`.
     name = "server" if script is None else re.sub(r"[^\w.-]+", "_", script.stem)
     argv = [sys.executable, *command] if command[0].endswith(".py") else [*command]
-    entry: ServerConfig = {"trust_level": "sandboxed"}  # sandboxed sessions may use it, too
+    entry: ServerConfig = {"trust_level": "sandboxed"}  # sandboxed sessions may use the server, too
     if script is None:  # a command such as `python -m shop` finds its code in the folder where it is typed
         entry["cwd"] = str(Path.cwd())
     else:  # the server may be started in another folder
