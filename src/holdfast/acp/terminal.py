@@ -93,7 +93,7 @@ class EditorTerminal:
     async def _release(self, params: Mapping[str, Any]) -> None:
         try:
             await self._request("terminal/release", params, timeout=_ANSWER_SECONDS)
-        except (HoldfastError, PeerError):  # the editor has disconnected, or has already released it
+        except (HoldfastError, PeerError):  # the editor has disconnected, or has already released the terminal
             return
 
 

@@ -229,7 +229,7 @@ def available_commands(commands: Sequence[Command]) -> Update:
 
 
 def without_payload(update: Update) -> Update:
-    """Return an update that is too long for one line without its content."""
+    """Return the update without its content, because it is too long for one line."""
     kept = {key: value for key, value in update.items() if key not in ("rawInput", "rawOutput", "content")}
     block = {"type": "text", "text": "[too long to be shown]"}
     if "content" not in update:

@@ -40,7 +40,7 @@ from holdfast.sandbox.protected_folders import why_not_mounted
 
 _INVALID_ENTRY_STAGES = (Stage.LOAD, Stage.VALIDATE)
 _MAX_COMPARED_LINES = 2000  # the time to compare grows with the square of the number of lines
-_MAX_REGISTRIES = 8  # a package that needs more than a few more is not fetched
+_MAX_REGISTRIES = 8  # a package for which the user has allowed more is not fetched
 _LATER = "or Enter to decide later:"
 _QUESTION = f"Allow it? [c]onfined, with your [r]ights, [n]o, {_LATER}"
 _CONFINED_QUESTION = f"Allow it? [c]onfined, [n]o, {_LATER}"
