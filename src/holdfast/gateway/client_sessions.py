@@ -23,7 +23,7 @@ from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import ClientInfo
 
 _FIRST_PRIMED_VERSION = "2025-11-25"  # earlier clients do not expect an event without data
-MAX_HANDLES = 256  # of one credential
+MAX_HANDLES_PER_CREDENTIAL = 256
 # Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
 _MODERN = Era.MODERN
 
@@ -107,12 +107,12 @@ class ClientSessions:
         If the credential has too many handles, the oldest one without an open session becomes invalid.
         """
         own = [handle for handle, owner in self._handles.items() if owner == credential.id]
-        if len(own) >= MAX_HANDLES:
+        if len(own) >= MAX_HANDLES_PER_CREDENTIAL:
             unused = next((handle for handle in own if handle not in self._clients), None)
             if unused is None:
                 raise HoldfastError(
                     codes.TOO_MANY_SESSIONS,
-                    f"{MAX_HANDLES} handles of this credential have open sessions. Use one of them, or wait until a session has ended.",
+                    f"{MAX_HANDLES_PER_CREDENTIAL} handles of this credential have open sessions. Use one of them, or wait until a session has ended.",
                 )
             del self._handles[unused]
         handle = secrets.token_urlsafe(24)
