@@ -45,6 +45,6 @@ async def test_a_token_is_checked_again_when_the_body_has_arrived(
 
     if is_revoked:
         assert (answer.status_code, opened) == (401, 0)
-        assert "not valid any more" in answer.text
+        assert "no longer valid" in answer.text
     else:
         assert (answer.status_code, opened) == (200, 1)  # control

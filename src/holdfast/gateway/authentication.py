@@ -20,7 +20,7 @@ class IssuerAuthenticator(Protocol):
         ...
 
     def why_invalid(self, credential: Credential) -> str:
-        """Why a credential that was accepted earlier is not valid any more; empty if it is still valid."""
+        """Why a credential that was accepted earlier is no longer valid; empty if it is still valid."""
         ...
 
 
@@ -61,16 +61,16 @@ class Authentication:
         return credential
 
     def why_invalid(self, credential: Credential) -> str:
-        """Why a credential that was accepted earlier is not valid any more: revoked or expired; empty if it is still valid."""
+        """Why a credential that was accepted earlier is no longer valid: revoked or expired; empty if it is still valid."""
         if credential.from_issuer:
             return "" if self._issuer is None else self._issuer.why_invalid(credential)
         return self._tokens.why_invalid(credential.id)
 
     def recheck(self, credential: Credential) -> None:
-        """Raise `NotAuthenticatedError` if a credential that was accepted earlier is not valid any more."""
+        """Raise `NotAuthenticatedError` if a credential that was accepted earlier is no longer valid."""
         if reason := self.why_invalid(credential):
             raise NotAuthenticatedError(
-                "This token is not valid any more.", reason=reason, credential_id=credential.id
+                "This token is no longer valid.", reason=reason, credential_id=credential.id
             )
 
     def _mask_once(self, credential: Credential, token: str) -> None:

@@ -70,7 +70,7 @@ class ClientCall:
             self.notifications.close()
 
     def redirect_to(self, newest: "ClientCall") -> None:
-        """From now on, send messages with the client's newest request: the client has sent the request again."""
+        """From now on, send messages about this request on `newest`: the client has sent the request again."""
         self.meta, self._back_channel = newest.meta, newest._back_channel
 
     async def _send(self, method: str, params: Any) -> None:

@@ -24,7 +24,7 @@ from holdfast.wire.mcp.server import ClientInfo
 
 _FIRST_PRIMED_VERSION = "2025-11-25"  # earlier clients do not expect an event without data
 MAX_HANDLES_PER_CREDENTIAL = 256
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because every request needs it: in Python 3.11, reading a member of an enum is slow.
 _MODERN = Era.MODERN
 
 
@@ -204,7 +204,7 @@ class ClientSessions:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._end_idle)
 
     def _end_idle(self) -> None:
-        """End the sessions that are idle for `gateway.session_idle_seconds`, and those never used within a minute."""
+        """End the sessions that were idle for `idle_seconds`, or for `unused_seconds` if they were never used."""
         now, limits = time.monotonic(), self._limits
         for served in [*self._clients.values()]:
             session = served.session

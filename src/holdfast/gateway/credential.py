@@ -20,7 +20,7 @@ class Credential:
 
     id: str
     name: str = ""
-    """For people: `cursor on my laptop`."""
+    """A label for people, such as `cursor on my laptop`."""
     cwd: str = ""
     """The folder of its sessions. Empty: the workspace's folder, or the gateway's if there is no workspace."""
     workspace: str = ""
@@ -43,7 +43,7 @@ class Credential:
     Empty if it is not possible.
     """
     from_issuer: bool = False
-    """Whether it comes from a token of the configured issuer."""
+    """Whether the credential comes from a token of the configured issuer."""
 
 
 LOCAL = Credential(

@@ -250,7 +250,7 @@ class GatewayApp:
         await send_response(http.send, 204)
 
     def _check(self, http: HttpExchange[GatewayCaller]) -> None:
-        """Raise if the credential is not valid any more, if the handle was not issued to it, or if a session of this host sent the request.
+        """Raise if the credential is no longer valid, if the handle was not issued to it, or if a session of this host sent the request.
 
         The credential was valid before the body was read, but reading it may have taken a while.
         """
@@ -259,7 +259,7 @@ class GatewayApp:
         if sending_session_id and self._host.find_live(sending_session_id) is not None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,
-                "A session of this Holdfast has this gateway as one of its servers. It would open sessions"
+                "A session of this Holdfast has this gateway as one of its servers. That would open sessions"
                 " without end. Remove the entry from the list of servers.",
                 hint="Remove the entry with this URL from .mcp.json or from your list of servers.",
             )
@@ -291,7 +291,7 @@ class GatewayApp:
             if position is None:
                 raise HoldfastError(
                     codes.BAD_HTTP,
-                    "The stream of this Last-Event-ID is not kept any more. Send GET without it.",
+                    "The stream of this Last-Event-ID is no longer kept. Send GET without it.",
                 )
             stream, after = position
         response = EventResponse(http.send)

@@ -119,7 +119,7 @@ class ParkedCalls:
         if parked is None:
             raise HoldfastError(
                 codes.CALL_NOT_WAITING,
-                "No request waits for this requestState any more. Send the request again without it.",
+                "No request waits for this requestState. Send the request again without it.",
             )
         parked.expiry.cancel()
         self._memory.remove(parked.call.size)

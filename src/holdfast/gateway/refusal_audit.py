@@ -32,7 +32,7 @@ Key = tuple[Code, str, str]
 @dataclass(slots=True)
 class _Count:
     reason: str
-    """Of the first refusal."""
+    """The reason of the first refusal."""
     number: int = 0
     has_other_reasons: bool = False
 
