@@ -143,7 +143,10 @@ class EventPrinter:
         row = self._row
         if self._at_line_start:
             return
-        if self.is_terminal and 0 < cell_width(row.text) == self._cursor_column < shutil.get_terminal_size().columns:
+        if (
+            self.is_terminal
+            and 0 < cell_width(row.text) == self._cursor_column < shutil.get_terminal_size().columns
+        ):
             self._write_raw(_ERASE_LINE)
             self._at_line_start, self._cursor_column = True, 0
             row.is_deferred = True

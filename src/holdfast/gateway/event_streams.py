@@ -103,7 +103,9 @@ class EventStream:
     def _keep(self, number: int, line: bytes) -> None:
         self._events.append((number, line))
         self._bytes += len(line)
-        while len(self._events) > 1 and (len(self._events) > _MAX_EVENTS_PER_STREAM or self._bytes > _MAX_BYTES_PER_STREAM):
+        while len(self._events) > 1 and (
+            len(self._events) > _MAX_EVENTS_PER_STREAM or self._bytes > _MAX_BYTES_PER_STREAM
+        ):
             self._drop_oldest()
         if self._memory is None:
             return

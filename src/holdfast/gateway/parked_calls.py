@@ -159,9 +159,7 @@ class ParkedCalls:
         """Keep a request until its client answers, or `STATE_SECONDS` have passed. Return its id."""
         if len(self._parked) >= MAX_PARKED_PER_SESSION:
             _drop(work)
-            text = (
-                f"{MAX_PARKED_PER_SESSION} requests of this session already wait for answers. Answer one of them first."
-            )
+            text = f"{MAX_PARKED_PER_SESSION} requests of this session already wait for answers. Answer one of them first."
             raise self._refuse(HoldfastError(codes.BUSY, text))
         if not self._memory.try_add(call.size):
             _drop(work)

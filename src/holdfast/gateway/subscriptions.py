@@ -45,7 +45,8 @@ class ListenParams(msgspec.Struct):
             or not all(isinstance(uri, str) for uri in uris)
         ):
             raise HoldfastError(
-                codes.BAD_ARGUMENT, f"resourceSubscriptions must be a list of at most {MAX_URIS_PER_STREAM} URIs."
+                codes.BAD_ARGUMENT,
+                f"resourceSubscriptions must be a list of at most {MAX_URIS_PER_STREAM} URIs.",
             )
         return tuple(str(uri) for uri in uris)
 
@@ -92,7 +93,10 @@ class Subscriptions:
         """Add a stream. Raise BUSY if there are too many."""
         if len(self._streams) >= MAX_STREAMS_PER_SESSION:
             raise self._refuse(
-                HoldfastError(codes.BUSY, f"This session already has {MAX_STREAMS_PER_SESSION} streams. Close one first.")
+                HoldfastError(
+                    codes.BUSY,
+                    f"This session already has {MAX_STREAMS_PER_SESSION} streams. Close one first.",
+                )
             )
         self._streams.add(stream)
 

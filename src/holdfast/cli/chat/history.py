@@ -13,7 +13,8 @@ from holdfast.model.untrusted_file import read_untrusted_file
 HISTORY_FILE = "chat_history"
 _MAX_PROMPTS = 1000
 _MAX_PROMPT_LENGTH = 4000
-_MAX_BYTES = 5 * _MAX_PROMPTS * _MAX_PROMPT_LENGTH  # enough for all prompts: a character has at most four bytes
+# Enough for all prompts: a character has at most four bytes.
+_MAX_BYTES = 5 * _MAX_PROMPTS * _MAX_PROMPT_LENGTH
 _NEXT_LINE = "\n\t"
 """Separates the lines of one prompt: in the file, a line that begins with a tab continues a prompt."""
 

@@ -162,7 +162,9 @@ def search(
                 lambda cursor: store.sessions(replace(sessions, cursor=cursor)), limit
             )
             return [(await summarize(store, stored), []) for stored in selected], more
-        hits, _ = await collect_pages(lambda cursor: store.search(replace(query, cursor=cursor)), _MAX_SEARCHED)
+        hits, _ = await collect_pages(
+            lambda cursor: store.search(replace(query, cursor=cursor)), _MAX_SEARCHED
+        )
         by_session: dict[str, list[SearchHit]] = {}
         for hit in (*hits, *await _find_by_first_call(store, sessions, query.words)):
             by_session.setdefault(hit.session.context.session_id, []).append(hit)
@@ -191,7 +193,9 @@ def search(
 async def _find_by_first_call(store: Store, sessions: SessionQuery, words: str) -> list[SearchHit]:
     """Find sessions without a stored title by the title that they are listed with: their first call."""
     searched_words = parse_words(words)
-    found, _ = await collect_pages(lambda cursor: store.sessions(replace(sessions, cursor=cursor)), _MAX_SEARCHED)
+    found, _ = await collect_pages(
+        lambda cursor: store.sessions(replace(sessions, cursor=cursor)), _MAX_SEARCHED
+    )
     titled = await with_titles(store, [stored for stored in found if not stored.title])
     return [
         SearchHit(session=stored, message_id="", seq=0, snippet=stored.title)
