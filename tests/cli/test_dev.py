@@ -77,7 +77,7 @@ def test_saved_server_is_started_again_and_never_needs_approval(
     dev: subprocess.Popen[str], project: Path, home: Path
 ):
     first = _send(dev, "/call notes.hello", "first")
-    # Of another size: Python takes a file of the same size, changed in the same second, from its bytecode cache.
+    # The new file has another size: Python loads a file that was changed in the same second, and has the same size, from its bytecode cache.
     (project / "words.py").write_text("WORD = 'sec")
     broken = _send(dev, "/call notes.hello", "SyntaxError")
     (project / "words.py").write_text("WORD = 'second'")

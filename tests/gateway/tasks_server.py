@@ -1,6 +1,6 @@
-"""A server with tasks: it announces them, has a tool that requires them, and answers with a task if it is asked to.
+"""A server that declares tasks, has a tool that requires them, and answers with a task when a client asks for one.
 
-`--handshake` or `--modern` limits it to one era.
+`--handshake` or `--modern` limits the server to one era.
 """
 
 import asyncio

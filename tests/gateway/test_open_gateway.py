@@ -68,7 +68,7 @@ async def test_a_session_cannot_have_its_own_gateway_as_a_server(tmp_path: Path)
 
 
 async def _wait_for_codes(running: RunningGateway, *names: str, number: int = 7) -> list[str]:
-    """The audit records of refused requests, when they count this many requests and all these codes."""
+    """Wait until the audit counts this many refused requests, with all these codes. Return the records."""
     async with asyncio.timeout(20):
         while True:
             records = await running.denied()
