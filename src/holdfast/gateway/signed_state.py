@@ -54,7 +54,7 @@ class StateSigner:
         return base64.urlsafe_b64encode(mac + payload).decode()
 
     def verify(self, text: str, *, session: str, method: str, request: str) -> State:
-        """The state that a client has sent back. Each is valid only once.
+        """The state that a client has sent back. A state is valid only once.
 
         Raise `BadStateError` unless it was signed for this session and request.
         """

@@ -120,7 +120,7 @@ def revoke(*, name: str, file: Path | None) -> None:
     """Revoke the approval of a project's server.
 
     From now on, no session gets the server until you approve it again. If it is running, it is ended within a few
-    seconds. This also works after the file or the project was deleted.
+    seconds. The command also works after the file or the project was deleted.
 
     \b
     Examples:

@@ -25,7 +25,7 @@ class SessionSummary:
     interrupted: tuple[MissingEnd, ...]
     """The events that end the calls and the turn that were running when the session's process ended. They are not stored yet."""
     is_damaged: bool = False
-    """Whether an event that the summary needs cannot be read. Then the title may be missing, and `interrupted` is empty."""
+    """Whether an event that the summary needs cannot be read. Then the title may be missing, or `interrupted` may be empty."""
 
     @property
     def state(self) -> SessionState:
