@@ -130,7 +130,7 @@ def test_server_whose_file_has_a_space_in_its_name_is_called_as_it_is_listed(hom
     assert "first" in done.stdout
 
 
-def test_help_says_nothing_of_resuming_a_session_that_is_not_stored(home: Path, project: Path):
+def test_help_does_not_mention_resuming_because_the_session_is_not_stored(home: Path, project: Path):
     done = run(home, "dev", "notes.py", cwd=project, text="/help\n")
 
     assert "/quit" in done.stdout

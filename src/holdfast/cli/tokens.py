@@ -218,7 +218,7 @@ def _warn_about_servers(credential: "Credential") -> None:
             ["holdfast", "servers", "explain", min(offered_to_any), "--trust", str(credential.trust)]
         )
         print_line(
-            f"No server {folder} is for sessions with trust {credential.trust} now. To see why: {session_options.add_to_commands(explain)}",
+            f"Sessions with trust {credential.trust} get no server {folder} now. To see why: {session_options.add_to_commands(explain)}",
             err=True,
         )
     for name in sorted(named - known):
