@@ -53,7 +53,7 @@ def serve(make_host: HostFactory, tmp_path: Path) -> Serve:
         credential: Credential | None = None,
         **options: Any,
     ) -> AsyncIterator[Served]:
-        def authenticate(headers: Mapping[str, str], peer: str) -> Credential:
+        def authenticate(headers: Mapping[str, str], client_address: str) -> Credential:
             token = headers.get("authorization", "Bearer anyone").removeprefix("Bearer ")
             if token == "revoked":
                 raise HoldfastError(codes.UNAUTHENTICATED, "No valid token.")

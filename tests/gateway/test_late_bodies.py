@@ -21,8 +21,8 @@ async def test_a_token_is_checked_again_when_the_body_has_arrived(
 ):
     accepted, authenticate = asyncio.Event(), Authentication.__call__
 
-    def note(self: Authentication, headers: Any, peer: str) -> Any:
-        credential = authenticate(self, headers, peer)
+    def note(self: Authentication, headers: Any, client_address: str) -> Any:
+        credential = authenticate(self, headers, client_address)
         accepted.set()
         return credential
 

@@ -45,8 +45,8 @@ class Authentication:
         self._mask = mask
         self._masked: dict[int, None] = {}
 
-    def __call__(self, headers: Headers, peer: str) -> Credential:
-        """The credential of a request from the address `peer`; raises `NotAuthenticatedError`, or RATE_LIMITED."""
+    def __call__(self, headers: Headers, client_address: str) -> Credential:
+        """The credential of a request from this address; raises `NotAuthenticatedError`, or RATE_LIMITED."""
         try:
             token = _bearer_token(headers)
             if self._issuer is None or token.startswith(f"{PREFIX}_"):
@@ -54,7 +54,7 @@ class Authentication:
             else:
                 credential = self._issuer.authenticate(token)
         except NotAuthenticatedError as error:
-            error.peer = peer
+            error.client_address = client_address
             raise
         self._mask_once(credential, token)
         self._requests.take(credential.id)

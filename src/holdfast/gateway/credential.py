@@ -67,16 +67,13 @@ class NotAuthenticatedError(HoldfastError):
         self.reason = reason
         self.credential_id = credential_id
         """The credential that the token names, if it exists; for the audit."""
-        self.peer = ""
-        """The address of the client, for the audit."""
+        self.client_address = ""
+        """For the audit."""
 
 
 class Authenticate(Protocol):
     """Finds the credential of a request. Called for every request, before its body is read."""
 
-    def __call__(self, headers: Headers, peer: str, /) -> Credential:
-        """The credential that these headers (by lower-case name) present. Raise `NotAuthenticatedError` if there is none.
-
-        `peer` is the address of the client.
-        """
+    def __call__(self, headers: Headers, client_address: str, /) -> Credential:
+        """The credential that these headers (by lower-case name) present. Raise `NotAuthenticatedError` if there is none."""
         ...

@@ -61,7 +61,7 @@ HANDLE_HEADER = "holdfast-session"
 _PATH = re.compile(r"/s/(?P<handle>[A-Za-z0-9_-]{1,64})/mcp")
 
 
-def _accept_as_local(headers: Headers, peer: str) -> Credential:
+def _accept_as_local(headers: Headers, client_address: str) -> Credential:
     return LOCAL
 
 
@@ -138,8 +138,8 @@ class GatewayApp:
     def identify(self, scope: MutableMapping[str, Any], headers: Headers) -> GatewayCaller:
         """The credential that a request presents, and the handle in its path or header."""
         handle = _read_handle(scope, headers)
-        peer = scope.get("client")
-        credential = self._authenticate(headers, str(peer[0]) if peer else "")
+        client = scope.get("client")
+        credential = self._authenticate(headers, str(client[0]) if client else "")
         return GatewayCaller(credential, handle, credential.id)
 
     def on_refusal(self, error: HoldfastError, caller: GatewayCaller | None) -> None:
