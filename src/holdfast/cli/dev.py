@@ -59,7 +59,7 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
     name = "server" if script is None else re.sub(r"[^\w.-]+", "_", script.stem)
     argv = [sys.executable, *command] if command[0].endswith(".py") else [*command]
     entry: ServerConfig = {"trust_level": "sandboxed"}  # sandboxed sessions may use the server, too
-    if script is None:  # a command such as `python -m shop` finds its code in the folder where it is typed
+    if script is None:  # a command such as `python -m shop` finds its code in the current folder
         entry["cwd"] = str(Path.cwd())
     else:  # the server may be started in another folder
         argv = [

@@ -60,7 +60,7 @@ PROMPT = "› "
 PROMPT_CONTINUATION = "… "
 # How the lines begin that the chat itself prints: calls, prompts, and indented results.
 _CHAT_LINE = re.compile(rf"[●{PROMPT[0]}{PROMPT_CONTINUATION[0]}]| {{1,2}}(?! )")
-# The names, the strings and the other values in indented JSON.
+# Patterns for the names, the strings and the other values in indented JSON.
 _JSON_COLOURS = (
     (r'(?m)^ {4,}"(?:[^"\\\n]|\\.)*"(?=: )', "cyan"),
     (r'(?m)(?<=": )"(?:[^"\\\n]|\\.)*"(?=,?$)', "green"),

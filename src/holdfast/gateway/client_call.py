@@ -25,7 +25,7 @@ class ClientCall:
         """Whether the request is answered. Then no more notifications are sent."""
         self._back_channel = back_channel
         self.size = 0
-        """How many bytes the params have."""
+        """How many bytes the params of the request have."""
         self.memory: SessionMemory | None = None
         """Counts the bytes of the notifications that wait; set when the call begins."""
         self._notifications: NotificationQueue | None = None

@@ -68,7 +68,7 @@ class NotAuthenticatedError(HoldfastError):
         self.credential_id = credential_id
         """The credential that the token names, if it exists; for the audit."""
         self.client_address = ""
-        """For the audit."""
+        """Set by the gateway, for the audit."""
 
 
 class Authenticate(Protocol):

@@ -22,9 +22,9 @@ class CredentialWatch:
         *,
         seconds: float = CHECK_SECONDS,
     ) -> None:
-        """`credentials` returns those of the open sessions. `why_invalid` says why a credential is no longer valid; empty if it is valid.
+        """`credentials` returns those of the open sessions, and `why_invalid` why one is no longer valid (empty if it is valid).
 
-        `end_sessions` ends the sessions of a credential. It gets the credential's id and the reason.
+        `end_sessions` gets the id of a credential, and the reason.
         """
         self._credentials = credentials
         self._why_invalid = why_invalid

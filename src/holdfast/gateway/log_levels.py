@@ -64,10 +64,7 @@ class LogLevels:
         self._sent.clear()
 
     async def _send(self, offer: Offer, server: str, level: str) -> None:
-        """Send the level to a handshake-era server. A modern one gets it in each request.
-
-        If this fails, or the session refuses it because the client may only call tools, the call that follows is made anyway.
-        """
+        """Send the level to a handshake-era server; a modern one gets it in each request. Errors are ignored."""
         if offer.era_of(server) is Era.HANDSHAKE and self._sent.get(server) != level:
             self._sent[server] = level
             with suppress(HoldfastError):

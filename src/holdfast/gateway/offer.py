@@ -224,7 +224,7 @@ class Offer:
         return kept
 
     async def _list(self, capability: str, method: str, key: str) -> list[tuple[str, Raw]]:
-        """The items of all servers, each with its server. A server that fails is left out. If it is the only one, its error is raised."""
+        """The items of all servers, each with its server. A server that fails is left out; if it is the only server, its error is raised."""
         servers = await self.servers_with_capability(capability)
         lists = await asyncio.gather(
             *(self._list_all_pages(server, method, key) for server in servers), return_exceptions=True

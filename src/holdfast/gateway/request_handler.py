@@ -57,7 +57,7 @@ class RequestHandler:
         self._allowed = Allowlist(client_session.credential.servers)
         self._offer: Offer | None = None
         self._requests: RequestsToServers
-        """Set with the offer."""
+        """Made together with the offer."""
 
     async def offer(self) -> Offer:
         """What the session offers. The first request opens the session."""

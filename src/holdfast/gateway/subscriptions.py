@@ -86,7 +86,7 @@ class Subscriptions:
         self._refuse = refuse
         self._streams: set[SubscriptionStream] = set()
         self._acknowledged: dict[str, asyncio.Event] = {}
-        """By server: set when the server acknowledges a subscription."""
+        """The events to set when a server acknowledges a subscription, by server."""
         self.closed = LightEvent()
 
     def open(self, stream: SubscriptionStream) -> None:

@@ -199,10 +199,9 @@ def _find_folder_above(folder: Path) -> Path | None:
 async def _print_undecided_tools(
     host: Host, session: Session, names: tuple[str, ...], session_arguments: list[str], *, has_rights: bool
 ) -> ReviewCounts:
-    """Print the tools and hints to approve, and the command that approves them. For use without a terminal.
+    """Print the tools and hints to approve, and the command (with `session_arguments`) that approves them.
 
-    `session_arguments` are added to that command. With `has_rights` (the user gave --confined or --direct), hints are only
-    mentioned, and do not count as undecided: the tools can be used without them.
+    With `has_rights` (the user gave --confined or --direct), hints do not count as undecided: the tools can be used without them.
     """
     reviewed = ReviewCounts()
     for name, withheld, without_hints in _list_undecided_tools(session, names):

@@ -325,10 +325,7 @@ class _Review:
         return lines
 
     async def _choose(self, summary: EntrySummary, last: ServerApproval | None) -> Rights | _Outcome:
-        """Ask the user, unless the command line decides. Returns the rights, or how the review ended without an approval.
-
-        The answer no is stored.
-        """
+        """Ask the user, unless the command line decides, and store a no. Returns the rights, or how the review ended without them."""
         only_confined = summary.is_confined
         if self._options.ask is None and self._options.rights is None and not self._options.yes:
             earlier = Rights.CONFINED if only_confined else self._earlier_rights(last)

@@ -14,7 +14,7 @@ from holdfast.store.lease import is_held
 from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import SessionState, StoredSession
 
-_MAX_EVENTS_READ = 20  # the first call is one of them: only a few events of the opening precede it
+_MAX_EVENTS_READ = 20  # enough to find the first call: only a few events of the opening precede it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
