@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _NO_SERVER = "*"  # no server has this name
 _MAX_PAGES = 200
 _MAX_ROUTES = 1024  # resources whose server is remembered
-_MAX_ITEMS_PER_SERVER = 10_000
+_MAX_ITEMS_PER_LIST = 10_000
 _MAX_COMPARED_TEMPLATES = 1000
 _LONG_PAGE_BYTES = 16 * 1024  # a longer page is read in a thread
 _DIGEST_BYTES = 16
@@ -254,7 +254,7 @@ class Offer:
             size += len(raw)
             if size > MAX_LIST_BYTES:
                 break
-            args = (raw, key, MAX_LIST_VALUES - values, _MAX_ITEMS_PER_SERVER - listed)
+            args = (raw, key, MAX_LIST_VALUES - values, _MAX_ITEMS_PER_LIST - listed)
             try:
                 if len(raw) <= _LONG_PAGE_BYTES:
                     page = _read_page(*args)
