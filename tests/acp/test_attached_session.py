@@ -167,7 +167,7 @@ async def test_editor_is_told_what_the_session_does_not_use(
 
         told = [line.partition(". ")[2] for line in first[0].splitlines() if "is open in process" in line]
         assert told == notice
-        assert len(two.shown("agent_message_chunk")) == len(first) + 1  # it is said once
+        assert len(two.shown("agent_message_chunk")) == len(first) + 1  # the editor is told once
 
 
 async def test_files_of_a_session_are_not_opened_by_an_attached_editor(

@@ -20,7 +20,7 @@ LOADED_LATER = (
 )
 
 
-def test_the_first_answer_needs_nothing_of_a_session(tmp_path: Path) -> None:
+def test_the_first_answer_does_not_load_what_sessions_need(tmp_path: Path) -> None:
     """A request before `initialize` is refused, and does not start loading the rest."""
     env = {**os.environ, "HOME": str(tmp_path), "PYTHONPROFILEIMPORTTIME": "1"}
     command = [sys.executable, "-m", "holdfast", "acp"]

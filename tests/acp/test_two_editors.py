@@ -1,6 +1,7 @@
 """Two editors on one live session: both see everything, either answers, and each can leave.
 
-They are connected to one host, or to two hosts with one data folder. Then the second is attached through the first's socket.
+The editors are connected to one host, or to two hosts with one data folder. With two hosts, the second editor is attached through
+the socket of the first host.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 class Zed:
-    """An editor that is connected to a host in this process."""
+    """An editor that records what the agent sends."""
 
     def __init__(self) -> None:
         self.received: list[dict[str, Any]] = []

@@ -80,7 +80,7 @@ def test_an_approved_agent_that_cannot_be_used_is_named_as_such(env: Environment
 def test_a_tool_that_is_named_as_models_see_it_is_an_error_that_says_what_to_write(
     env: Environment, definition: Path
 ):
-    """Without it, the agent would have no tools at all."""
+    """Without the error, the agent would have no tools: no pattern would match one."""
     definition.write_text(TEXT.replace("mode: read-only", "tools: [files__read]"))
 
     approved = env.run("agents", "approve", "reviewer", "--yes").stdout

@@ -183,7 +183,7 @@ def test_arguments_that_do_not_fit_the_schema_are_an_error_of_usage(tmp_path: Pa
         assert done.stderr.endswith("Hint: To see the tool's arguments: holdfast tools files.read\n")
 
 
-def test_a_missing_argument_is_told_in_the_words_of_the_chat(tmp_path: Path):
+def test_call_and_chat_report_a_missing_argument_in_the_same_words(tmp_path: Path):
     called = run(tmp_path, "call", "files.read", "{}").stderr
     chatted = run_holdfast(
         "chat", cwd=tmp_path, env=environment(tmp_path), input="/call files.read {}\n"

@@ -470,7 +470,7 @@ async def test_a_permission_question_breaks_between_words(
     ],
     ids=["short", "folded", "deep"],
 )
-def test_long_arguments_never_begin_a_line(arguments: dict[str, Any], lines: list[str]):
+def test_wrapped_arguments_never_look_like_a_new_line(arguments: dict[str, Any], lines: list[str]):
     assert format_arguments(arguments, 40) == lines
 
 

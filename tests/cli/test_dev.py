@@ -77,7 +77,7 @@ def test_saved_server_is_started_again_and_never_needs_approval(
     dev: subprocess.Popen[str], project: Path, home: Path
 ):
     first = _send(dev, "/call notes.hello", "first")
-    # Of another size: Python takes a file of the same size, changed in the same second, from its bytecode cache.
+    # The new file has another size: Python loads a file that was changed in the same second, and has the same size, from its bytecode cache.
     (project / "words.py").write_text("WORD = 'sec")
     broken = _send(dev, "/call notes.hello", "SyntaxError")
     (project / "words.py").write_text("WORD = 'second'")
@@ -130,7 +130,7 @@ def test_server_whose_file_has_a_space_in_its_name_is_called_as_it_is_listed(hom
     assert "first" in done.stdout
 
 
-def test_help_says_nothing_of_resuming_a_session_that_is_not_stored(home: Path, project: Path):
+def test_help_does_not_mention_resuming_because_the_session_is_not_stored(home: Path, project: Path):
     done = run(home, "dev", "notes.py", cwd=project, text="/help\n")
 
     assert "/quit" in done.stdout

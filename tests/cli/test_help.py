@@ -18,7 +18,7 @@ HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
 def test_help_answers_within_150_ms() -> None:
     def seconds() -> float:
-        """The CPU time, since other programs may delay it."""
+        """The CPU time, because other programs may delay the command."""
         began = os.times()
         subprocess.run([HOLDFAST, "--help"], stdout=subprocess.DEVNULL, check=True)
         ended = os.times()

@@ -424,7 +424,7 @@ def test_a_sandboxed_call_gets_only_servers_marked_for_it(env: Environment):
 
 
 def _in_terminal(env: Environment, words: list[str], answer: bytes) -> bytes:
-    """What a person on a terminal sees, who gives this answer."""
+    """What a command prints at a terminal, where a person gives this answer."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [HOLDFAST, *words], cwd=env.project, env=env.environ, stdin=theirs, stdout=theirs, stderr=theirs
@@ -434,7 +434,7 @@ def _in_terminal(env: Environment, words: list[str], answer: bytes) -> bytes:
         try:
             while piece := os.read(ours, 65536):
                 printed += piece
-                # What is typed before the question does not count.
+                # The command discards what is typed before its question.
                 if not answered and b"decide later" in printed:
                     os.write(ours, answer)
                     answered = True

@@ -67,9 +67,7 @@ def test_server_of_a_project_goes_to_its_file_and_needs_approval(tmp_path: Path)
         (("https://example.org/mcp",), ""),
     ],
 )
-def test_what_is_wrong_with_an_added_server_is_said_at_once(
-    tmp_path: Path, words: tuple[str, ...], warning: str
-):
+def test_add_warns_about_a_server_that_cannot_start(tmp_path: Path, words: tuple[str, ...], warning: str):
     done = run(tmp_path, "servers", "add", "x", "--", *words)
 
     assert (done.returncode, f"Warning: {warning}" in done.stderr) == (0, bool(warning))

@@ -26,7 +26,7 @@ HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where two sessions were held: one about a login, with a call, and one that only asked for help."""
+    """A home with two stored sessions: one about a login, with a call, and one that only asked for help."""
     home = tmp_path / "home"
     home.mkdir()
 

@@ -209,7 +209,7 @@ def test_an_interrupted_backup_leaves_no_file(
 
 
 def _interrupt(command: list[str], folder: Path, number: signal.Signals) -> tuple[int, bytes]:
-    """Run a command and send it a signal when it has made a file in the folder. Try again if it was done by then."""
+    """Run a command, and send it a signal when it has made a file in the folder. Try again if the command has ended before the signal."""
     for _ in range(20):
         with subprocess.Popen(command, stderr=subprocess.PIPE) as running:
             while running.poll() is None and not os.listdir(folder):
@@ -363,7 +363,7 @@ def test_a_backup_needs_a_file_name(database: Path, copy: str) -> None:
 
 
 def _enlarge(database: Path) -> None:
-    """Make it too large to be copied in one step."""
+    """Make the store too large to be copied in one step."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute(
             "WITH RECURSIVE some (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM some WHERE n < 500) "

@@ -71,7 +71,7 @@ def test_a_token_is_printed_once_listed_without_its_secret_and_revoked(tmp_path:
         (("revoke", "x"), "There is no token 'x'."),
     ],
 )
-def test_mistakes_are_explained(tmp_path: Path, words: tuple[str, ...], message: str):
+def test_invalid_values_are_errors_that_name_them(tmp_path: Path, words: tuple[str, ...], message: str):
     done = run(tmp_path, "tokens", *words)
 
     assert (done.returncode, message in done.stderr) == (1, True)
@@ -160,7 +160,7 @@ def test_a_trust_that_leaves_no_server_is_reported_when_a_token_has_it(
     }
     created = run_holdfast("tokens", "create", "ci", *options, cwd=tmp_path, env=environ)
 
-    warning = "No server here is for sessions with trust sandboxed now. To see why: holdfast servers explain notes --trust sandboxed"
+    warning = "Sessions with trust sandboxed get no server here now. To see why: holdfast servers explain notes --trust sandboxed"
     assert (created.returncode, warning in created.stderr) == (0, is_warned)
 
 
@@ -180,7 +180,7 @@ def test_a_token_can_be_revoked_on_a_full_disk(small_disk: Path):
         tokens.authenticate(token)
 
 
-def test_a_token_that_cannot_be_revoked_is_said_to_be_still_valid(tmp_path: Path):
+def test_if_a_token_cannot_be_revoked_the_error_says_that_it_is_still_valid(tmp_path: Path):
     run(tmp_path, "tokens", "create", "ci")
     data = tmp_path / "data"
     mount("--bind", str(data), str(data))

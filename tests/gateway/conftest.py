@@ -53,7 +53,7 @@ def serve(make_host: HostFactory, tmp_path: Path) -> Serve:
         credential: Credential | None = None,
         **options: Any,
     ) -> AsyncIterator[Served]:
-        def authenticate(headers: Mapping[str, str], peer: str) -> Credential:
+        def authenticate(headers: Mapping[str, str], client_address: str) -> Credential:
             token = headers.get("authorization", "Bearer anyone").removeprefix("Bearer ")
             if token == "revoked":
                 raise HoldfastError(codes.UNAUTHENTICATED, "No valid token.")
@@ -82,7 +82,7 @@ def serve(make_host: HostFactory, tmp_path: Path) -> Serve:
 
 
 class RawClient:
-    """Sends messages as they are written here. `token` is its credential."""
+    """A client without an SDK. `token` is its credential."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, token: str = "anyone") -> None:
         self._http = http
@@ -128,7 +128,7 @@ class RawClient:
     async def call_modern(
         self, tool: str, arguments: dict[str, Any] | None = None, **meta: Any
     ) -> tuple[int, Any]:
-        """The same in the modern era."""
+        """Call a tool in the modern era. Return as `call` does."""
         params = {"name": tool, "arguments": arguments or {}}
         async with self.post_modern("tools/call", params, **meta) as response:
             return response.status, _text(await response.json())

@@ -1,4 +1,7 @@
-"""A server with a resource, a template, a prompt, a completion and log messages, which can get more of them. `--handshake` or `--modern` limits it to one era."""
+"""A server with a resource, a template, a prompt, a completion and log messages. Its tool `extend` adds a prompt and a resource.
+
+`--handshake` or `--modern` limits the server to one era.
+"""
 
 import asyncio
 import os

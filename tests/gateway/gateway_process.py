@@ -29,7 +29,7 @@ async def serve(servers: str) -> None:
         async with Host(servers=json.loads(servers), settings=loaded) as host:
             credential = Credential(id="test", mode=Mode.AUTO)
             options = GatewayOptions(cwd=project, bare_names="--bare-names" in sys.argv or None)
-            gateway = app(host, authenticate=lambda headers, peer: credential, options=options)
+            gateway = app(host, authenticate=lambda headers, client_address: credential, options=options)
             sock = bind("127.0.0.1", 0)
             async with serve_app(gateway, sock):
                 print(

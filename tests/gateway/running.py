@@ -35,9 +35,9 @@ class RunningGateway:
     ends: list[str]
     """Why sessions have ended."""
 
-    def token(self, name: str = "client", *, mode: Mode = Mode.AUTO, **scope: Any) -> str:
+    def token(self, name: str = "client", *, mode: Mode = Mode.AUTO, **limits_of_token: Any) -> str:
         """A new token; by default, its sessions run in the mode `auto`."""
-        return self.tokens.create(Credential(id="", name=name, mode=mode, **scope))[0]
+        return self.tokens.create(Credential(id="", name=name, mode=mode, **limits_of_token))[0]
 
     async def denied(self) -> list[str]:
         """The reasons of the refused requests in the audit, in order."""

@@ -1,6 +1,6 @@
-"""A server with tasks: it announces them, has a tool that requires them, and answers with a task if it is asked to.
+"""A server that declares tasks, has a tool that requires them, and answers each call of `created` with a task.
 
-`--handshake` or `--modern` limits it to one era.
+`--handshake` or `--modern` limits the server to one era.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ TASK = {
 
 
 class Tasks:
-    """The service. `plain` and `either` show what they got."""
+    """The server's answers. All tools but `created` return what they got."""
 
     info = OwnInfo(
         implementation=Implementation("tasks", "1"),

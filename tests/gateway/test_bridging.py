@@ -18,7 +18,7 @@ from tests.gateway.conftest import Serve, counter_entry
 
 pytestmark = pytest.mark.anyio
 ERAS = {"handshake": "legacy", "modern": "auto"}
-# The server's flags, by the eras that it speaks. A server of both is spoken to in the client's era.
+# The server's flags, by its era. A server without flags supports both eras, and the gateway uses the client's.
 SERVERS = {"handshake": ("--handshake",), "modern": ("--modern",)}
 
 
@@ -167,7 +167,7 @@ async def test_resources_prompts_completion_subscriptions_and_logs_pass_between_
     entry = counter_entry()
     entry["args"] = ["-m", feature_server.__name__, *SERVERS.get(server, ())]
     async with (
-        # Two servers: each must get the log level.
+        # There are two servers, because each must get the log level.
         serve({"first": entry, "second": entry}) as gateway,
         Client(
             gateway.url,

@@ -11,7 +11,7 @@ import pytest
 from tests.gateway.conftest import RawClient, Serve
 
 pytestmark = pytest.mark.anyio
-# A careless server: it acts on every message, with or without an id.
+# A careless server: it records every message, with or without an id.
 CARELESS = """
 import json, sys
 log = open(sys.argv[1], "a")
@@ -60,7 +60,7 @@ async def test_a_request_without_an_id_reaches_no_server(
     assert sent["notifications/roots/list_changed"]["_meta"] == {"example.org/kept": 1}
 
 
-# It sends notifications that pretend to be about other requests, and one that is its own.
+# A server that sends notifications about requests that are not its own, and one that it may send.
 SPOOFING = """
 import json, sys
 def send(message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)

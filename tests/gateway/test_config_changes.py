@@ -43,7 +43,7 @@ def write_servers(folder: Path, entries: Mapping[str, object]) -> None:
 
 
 class Changes:
-    """Waits until a client hears that its tools have changed."""
+    """Waits until a client is told that its tools have changed."""
 
     def __init__(self) -> None:
         self._heard = asyncio.Event()
@@ -68,7 +68,7 @@ class Changes:
 
 @asynccontextmanager
 async def connected(gateway: RunningGateway, era: str) -> AsyncIterator[tuple[Client, Changes]]:
-    """A client of this era that hears of changes."""
+    """A client of this era that is told when its tools have changed."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
@@ -175,7 +175,7 @@ async def test_a_rule_that_is_added_or_removed_reaches_open_sessions(era: str, t
 async def test_a_half_saved_file_takes_no_server_away_from_open_sessions(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    """The control is an empty list, which does."""
+    """The control: an empty list takes its servers away."""
     configure(tmp_path, "first")
     file = tmp_path / "data" / "mcp.json"
 
@@ -193,7 +193,7 @@ async def test_a_half_saved_file_takes_no_server_away_from_open_sessions(
         await changes.wait_for(lambda: lacks(session, "add"))
 
     assert kept.structured_content is not None
-    assert kept.structured_content["count"] == 2  # it was not restarted
+    assert kept.structured_content["count"] == 2  # the server was not restarted
     assert "It is not valid JSON" in status
     assert "Open sessions keep the servers that it last had" in status
     (warning,) = [record for record in caplog.records if "last had" in record.getMessage()]

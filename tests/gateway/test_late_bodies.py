@@ -21,8 +21,8 @@ async def test_a_token_is_checked_again_when_the_body_has_arrived(
 ):
     accepted, authenticate = asyncio.Event(), Authentication.__call__
 
-    def note(self: Authentication, headers: Any, peer: str) -> Any:
-        credential = authenticate(self, headers, peer)
+    def note(self: Authentication, headers: Any, client_address: str) -> Any:
+        credential = authenticate(self, headers, client_address)
         accepted.set()
         return credential
 
@@ -45,6 +45,6 @@ async def test_a_token_is_checked_again_when_the_body_has_arrived(
 
     if is_revoked:
         assert (answer.status_code, opened) == (401, 0)
-        assert "not valid any more" in answer.text
+        assert "no longer valid" in answer.text
     else:
         assert (answer.status_code, opened) == (200, 1)  # control

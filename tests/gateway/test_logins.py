@@ -35,7 +35,7 @@ async def test_a_client_that_shows_pages_lets_its_user_log_in(
         before = [tool.name for tool in (await session.list_tools()).tools]
         status = text_of(await session.call_tool("holdfast__status", {}))
         called = text_of(await session.call_tool("secret", {}))
-        # The server accepts neither the token nor its renewal any more: the next call asks again.
+        # The server now refuses the token and its renewal, so the next call asks again.
         protected.authority.access_tokens.clear()
         protected.authority.refresh_tokens.clear()
         called_again = text_of(await session.call_tool("secret", {}))

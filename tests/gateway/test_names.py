@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.gateway.names import MAX_LENGTH, ServerItem, build_names
-from holdfast.gateway.signed_state import MAX_STATES, State, StateSigner
+from holdfast.gateway.signed_state import MAX_STATES_PER_SESSION, State, StateSigner
 from holdfast.model.errors import HoldfastError
 
 
@@ -66,10 +66,10 @@ def test_a_state_is_valid_once_and_only_for_the_session_and_the_request_that_it_
         signer.verify(signed, **bound)  # a second time
 
 
-def test_of_too_many_states_the_oldest_become_invalid():
+def test_if_there_are_too_many_states_the_oldest_become_invalid():
     signer = StateSigner()
     bound = {"session": "one", "method": "tools/call", "request": "pay ann"}
-    signed = [signer.sign(State(server="bank"), **bound) for _ in range(MAX_STATES + 1)]
+    signed = [signer.sign(State(server="bank"), **bound) for _ in range(MAX_STATES_PER_SESSION + 1)]
 
     assert signer.verify(signed[-1], **bound).server == "bank"
     assert signer.verify(signed[1], **bound).server == "bank"

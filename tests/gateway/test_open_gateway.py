@@ -68,7 +68,7 @@ async def test_a_session_cannot_have_its_own_gateway_as_a_server(tmp_path: Path)
 
 
 async def _wait_for_codes(running: RunningGateway, *names: str, number: int = 7) -> list[str]:
-    """The audit records of refused requests, when they count this many requests and all these codes."""
+    """Wait until the audit counts this many refused requests, with all these codes. Return the records."""
     async with asyncio.timeout(20):
         while True:
             records = await running.denied()
@@ -137,7 +137,7 @@ async def test_the_status_names_configured_built_in_servers_that_the_session_did
 
 @pytest.mark.slow
 @pytest.mark.promise("GW-06")
-async def test_the_scope_of_a_token_holds_for_its_sessions(tmp_path: Path):
+async def test_the_limits_of_a_token_apply_to_its_sessions(tmp_path: Path):
     async with running_gateway(tmp_path, {"HOLDFAST_GATEWAY_BUILTIN": "files"}) as running:
         folder = tmp_path / "blog"
         folder.mkdir()
@@ -253,7 +253,7 @@ async def test_the_request_rate_is_counted_for_each_token(tmp_path: Path):
     assert calm.status_code == 400  # no session, but no limit either
 
 
-def test_options_that_are_given_win_over_the_settings():
+def test_given_options_override_the_settings():
     loaded = settings.load(environ={"HOME": "/nowhere"})
     given = GatewayOptions(http_limits=DEFAULT_HTTP_LIMITS, limits=Limits(), call_seconds=3.0)
     options = gateway_options(loaded, given)

@@ -20,7 +20,7 @@ async def test_a_flood_of_refusals_becomes_few_records_that_count_all_of_them():
     refusals = RefusalAudit(write)
     for number in range(1000):
         error = NotAuthenticatedError("No.", reason="unknown token")
-        error.peer = f"10.0.0.{number % 200}"
+        error.client_address = f"10.0.0.{number % 200}"
         refusals.add(error, None)
     refusals.add(HoldfastError(codes.HOST_NOT_ALLOWED, "'evil' is not a host name."), Credential(id="abc"))
     await refusals.flush()

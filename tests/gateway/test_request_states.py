@@ -15,7 +15,7 @@ from tests.gateway.conftest import RawClient, Serve, counter_entry
 pytestmark = pytest.mark.anyio
 PERMIT = {"holdfast-1": {"action": "accept", "content": {"decision": "allow_once"}}}
 ANSWER = {"it": {"action": "accept", "content": {"number": 7}}}
-# A modern server with one resource. It asks before it is read. While the file `moved` exists, only `b` lists it.
+# Two modern servers, `a` and `b`, ask before a resource is read. Only `a` lists it; while the file `moved` exists, only `b`.
 ASKING = """
 import json, os, sys
 name, folder = sys.argv[1:]

@@ -11,7 +11,7 @@ from holdfast.model.permission import Mode
 from holdfast.model.tool_pattern import parse_tool_pattern
 from holdfast.model.trust import Trust
 
-SCOPE = Credential(
+LIMITED = Credential(
     id="",
     name="cursor",
     cwd="/srv/blog",
@@ -34,20 +34,20 @@ def refusal(tokens: Tokens, token: str) -> str:
 
 
 @pytest.mark.promise("GW-06")
-def test_a_token_stands_for_the_scope_that_it_was_created_with(tmp_path: Path):
-    token, stored = Tokens(tmp_path / "tokens").create(SCOPE)
+def test_a_token_has_the_limits_that_it_was_created_with(tmp_path: Path):
+    token, stored = Tokens(tmp_path / "tokens").create(LIMITED)
 
     found = Tokens(tmp_path / "tokens").authenticate(token)  # as another process
 
     assert (found.id, found.name, found.cwd, found.workspace) == (stored.id, "cursor", "/srv/blog", "blog")
-    assert (found.trust, found.mode, found.servers) == (Trust.SANDBOXED, Mode.READ_ONLY, SCOPE.servers)
-    assert (found.tools, found.user_id, found.expires_at) == (SCOPE.tools, "ann", 4e9)
+    assert (found.trust, found.mode, found.servers) == (Trust.SANDBOXED, Mode.READ_ONLY, LIMITED.servers)
+    assert (found.tools, found.user_id, found.expires_at) == (LIMITED.tools, "ann", 4e9)
 
 
 @pytest.mark.promise("GW-06")
 def test_the_files_contain_no_token_and_only_their_owner_can_open_them(tmp_path: Path):
     folder = tmp_path / "tokens"
-    token, _ = Tokens(folder).create(SCOPE)
+    token, _ = Tokens(folder).create(LIMITED)
 
     (file,) = folder.iterdir()
 
@@ -59,7 +59,7 @@ def test_the_files_contain_no_token_and_only_their_owner_can_open_them(tmp_path:
 @pytest.mark.promise("GW-06")
 def test_a_revocation_by_another_process_counts_at_the_next_use(tmp_path: Path):
     running, other = Tokens(tmp_path / "tokens"), Tokens(tmp_path / "tokens")
-    token, stored = other.create(SCOPE)
+    token, stored = other.create(LIMITED)
     accepted = running.authenticate(token)
 
     other.revoke("cursor")
@@ -88,7 +88,7 @@ def test_a_token_is_refused_from_the_moment_that_it_expires(tmp_path: Path, monk
 
 def test_other_tokens_are_refused(tmp_path: Path):
     tokens = Tokens(tmp_path / "tokens")
-    token, stored = tokens.create(SCOPE)
+    token, stored = tokens.create(LIMITED)
     other_secret = token[:-1] + ("A" if token[-1] != "A" else "B")
     other_id = token.replace(stored.id, "a" * 12)
     malformed = [token.upper(), f"{token}A", f"hft_../../../etc/_{'A' * 43}", "", f"{token} {token}"]
@@ -99,7 +99,7 @@ def test_other_tokens_are_refused(tmp_path: Path):
 
 def test_a_file_that_others_could_have_written_is_no_token(tmp_path: Path):
     tokens = Tokens(tmp_path / "tokens")
-    token, stored = tokens.create(SCOPE)
+    token, stored = tokens.create(LIMITED)
     file = tmp_path / "tokens" / f"{stored.id}.json"
 
     file.chmod(0o666)
@@ -115,7 +115,7 @@ def test_a_file_that_others_could_have_written_is_no_token(tmp_path: Path):
 
 def test_a_damaged_file_is_no_token(tmp_path: Path):
     tokens = Tokens(tmp_path / "tokens")
-    token, stored = tokens.create(SCOPE)
+    token, stored = tokens.create(LIMITED)
     file = tmp_path / "tokens" / f"{stored.id}.json"
     whole = file.read_text()
 
@@ -124,6 +124,6 @@ def test_a_damaged_file_is_no_token(tmp_path: Path):
         assert refusal(tokens, token) == "unknown token"
 
 
-def test_to_revoke_an_unknown_token_is_an_error(tmp_path: Path):
+def test_revoking_an_unknown_token_is_an_error(tmp_path: Path):
     with pytest.raises(HoldfastError, match=re.escape("There is no token 'nope'.")):
         Tokens(tmp_path / "tokens").revoke("nope")

@@ -31,7 +31,7 @@ _OPTION_KINDS = {
 _DISCONNECTING_CODES = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
 """The errors with which an editor answers open requests when it is about to disconnect."""
 _FILE_SECONDS = 30.0
-_MAX_DETAILS = 200  # characters of the editor's reason
+_MAX_REASON_LENGTH = 200
 _MAX_QUESTIONS = 8
 """How many questions of one session the editor shows at a time."""
 _NOT_FOUND = -32002
@@ -224,7 +224,7 @@ def _with_details(error: PeerError) -> str:
         details = msgspec.json.decode(error.data or b"{}", type=_ErrorData).details
     except (msgspec.DecodeError, TypeError):
         return error.message
-    reason = to_line(details[: 4 * _MAX_DETAILS])[:_MAX_DETAILS]
+    reason = to_line(details[: 4 * _MAX_REASON_LENGTH])[:_MAX_REASON_LENGTH]
     return f"{error.message}: {reason}" if reason and reason not in error.message else error.message
 
 

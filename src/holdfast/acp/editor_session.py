@@ -29,7 +29,7 @@ _HANDLED_EVENTS = (ServersResolved, ModeChanged, TrustLowered)  # those that `_o
 _MAX_SENT_NOTICES = 10_000
 _SLICE_SECONDS = 0.001  # how long events are converted before the event loop does other work
 _GROUP_EVENTS = 16  # the time is checked after this many events
-_SLICE_UPDATES = 256  # this many are sent at once, which takes about 1 ms
+_SLICE_UPDATES = 256  # how many updates are sent before the event loop does other work
 
 
 class EditorSession(ABC):

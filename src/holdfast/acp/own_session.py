@@ -114,7 +114,7 @@ class OwnSession(EditorSession):
             self._startup.cancel()
             await asyncio.wait([self._startup])
         if not self._attachment.detach():
-            await self._session.close()  # this also sends the last updates
+            await self._session.close()  # closing also sends the last updates
         else:
             self._session.opener_has_left = True
             if self._events is not None:

@@ -4,7 +4,7 @@ from holdfast.model.event import Event, Outcome, Replied, ToolCalled, ToolEnded
 from holdfast.model.event_text import tool_name
 
 _MAX_CHARS = 4000
-_SEND_AFTER_CHARS = 200  # not each word, because each update contains the whole text
+_SEND_AFTER_CHARS = 200  # each update contains the whole text, so it is not sent for each word
 
 
 class SubAgentText:

@@ -93,8 +93,8 @@ class EditorTerminal:
     async def _release(self, params: Mapping[str, Any]) -> None:
         try:
             await self._request("terminal/release", params, timeout=_ANSWER_SECONDS)
-        except (HoldfastError, PeerError):  # the editor has disconnected, or has already released it
-            return
+        except (HoldfastError, PeerError):
+            return  # the editor has disconnected, or has already released the terminal
 
 
 def _decode(raw: Raw, kind: type[Any]) -> Any:

@@ -87,10 +87,10 @@ class Updates:
         self._session_id = session_id
         self._sub_agents_are_sessions = sub_agents_are_sessions
         self._sub_agent_sessions: dict[str, SubAgentSession] = {}
-        """By the id of the sub-agent."""
+        """The sessions that the editor shows, by the id of the sub-agent."""
         self._running: dict[str, ToolCalled] = {}
         self._sub_agent_texts: dict[str, SubAgentText] = {}
-        """By the id of the running call that the sub-agents work for."""
+        """The texts that the editor shows, by the id of the running call that the sub-agents work for."""
         self._outer_calls: dict[str, str] = {}
         """For each running call of a sub-agent: the id of the call that this sub-agent works for."""
 
@@ -229,7 +229,7 @@ def available_commands(commands: Sequence[Command]) -> Update:
 
 
 def without_payload(update: Update) -> Update:
-    """Return an update that is too long for one line without its content."""
+    """Return the update without its content, because it is too long for one line."""
     kept = {key: value for key, value in update.items() if key not in ("rawInput", "rawOutput", "content")}
     block = {"type": "text", "text": "[too long to be shown]"}
     if "content" not in update:

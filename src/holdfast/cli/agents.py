@@ -118,7 +118,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     async def work(host: Host) -> None:
         found = await host.agent_definitions.find(name, folder)
         if found is None or not found.is_project or found.is_approved:
-            await host.agent_definitions.require(name, folder)  # raises if it cannot be used
+            await host.agent_definitions.require(name, folder)  # raises if the agent cannot be used
             print_line(f"{name} needs no approval: it can already be used.")
             return
         print_for_review([found.origin, *_file_lines(found)])
@@ -140,7 +140,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     "--cwd",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="The folder of the project, which need not exist any more. Default: the current folder.",
+    help="The folder of the project, even if it no longer exists. Default: the current folder.",
 )
 def revoke(name: str, cwd: Path) -> None:
     """Revoke the approval of a project's agent, or of the project's instructions (AGENTS.md).

@@ -176,4 +176,4 @@ def _reopen_closed_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is `descriptor`

@@ -32,8 +32,8 @@ COLUMNS = ("seq", "when", "session", "kind", "what", "outcome", "ms", "reason")
 def audit() -> None:
     """List, verify and export the audit records.
 
-    Every tool call, refusal, permission decision, approval, denied attempt, created or revoked token, and deleted session leaves one
-    record. Each record contains a hash of the previous one, so that a changed or removed record is detected.
+    The audit records tool calls, refused servers, permission decisions, approvals, denied attempts, created and revoked tokens, and
+    deleted sessions. Each record contains a hash of the previous one, so that a changed or removed record is detected.
 
     \b
     Examples:

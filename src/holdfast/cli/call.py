@@ -32,7 +32,7 @@ from holdfast.model.tool_pattern import name_in_patterns
 from holdfast.resolve.screen_tools import approve_command
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
-_MAX_CELLS = 80  # of a terminal
+_MAX_TYPE_CELLS = 80
 
 
 @click.command()
@@ -69,7 +69,7 @@ def call(
     """
     parsed = _parse_arguments(sys.stdin.read() if arguments == "-" else arguments)
     if "." not in tool:
-        meant = name_in_patterns(tool)  # for a name such as files__read, as models see it: files.read
+        meant = name_in_patterns(tool)  # files.read, if the tool is named as models see it: files__read
         hint = f"Write {meant}." if meant else "`holdfast tools` lists the tools."
         hint = options.add_to_commands(hint)
         raise click.UsageError(f"{tool!r} does not have the form SERVER.TOOL. {hint}")
@@ -106,7 +106,7 @@ async def _unknown_tool(
     """The error for a tool that does not exist. If the server does not exist either, the error suggests a similar name."""
     from difflib import get_close_matches
 
-    # Every built-in server that the command can use, also those that a session gets only on request.
+    # Include the built-in servers that a session gets only on request.
     _, resolution = await host.plan(replace(options.to_open_options(), extra_builtins=AGENT_SERVERS))
     names = [spec.name for spec in resolution.servers]
     if server in names:
@@ -201,7 +201,7 @@ def _print_result(
                 size = _size_of(block)
                 media = block.get("mimeType", "unknown type")
                 print_line(
-                    f"({shorten(str(kind), _MAX_CELLS)}, {shorten(str(media), _MAX_CELLS)}, {size} bytes; --json prints it)"
+                    f"({shorten(str(kind), _MAX_TYPE_CELLS)}, {shorten(str(media), _MAX_TYPE_CELLS)}, {size} bytes; --json prints it)"
                 )
     if not result.content and result.data is not None:
         print_indented_json(result.data)

@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _find_in_groups(self, ctx: click.Context, name: str) -> list[str]:
-        """The first group's command with this name, such as [`holdfast sessions replay`] for `replay`; empty if there is none."""
+        """The command with this name in the first group that has one, such as [`holdfast sessions replay`]; empty if no group has one."""
         groups = ((group, self.get_command(ctx, group)) for group in self.lazy)
         return [
             f"{ctx.command_path} {group} {name}"

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None:
     """Try a server while you write it: call its tools at a prompt; saving a file restarts the server.
 
-    COMMAND is a Python file, or the server's command line after `--`. The session has only this server. It needs no approval, because it
-    is your own program, and runs with your rights. With `--trust sandboxed` it runs confined. The session is not stored.
+    COMMAND is a Python file, or the server's command line after `--`. The server needs no approval, because it is your own program. It
+    runs with your rights or, with `--trust sandboxed`, confined. The session has no other server, and is not stored.
 
     \b
     Examples:
@@ -58,8 +58,8 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
     # Spaces would end the name of a tool in `/call`.
     name = "server" if script is None else re.sub(r"[^\w.-]+", "_", script.stem)
     argv = [sys.executable, *command] if command[0].endswith(".py") else [*command]
-    entry: ServerConfig = {"trust_level": "sandboxed"}  # sandboxed sessions may use it, too
-    if script is None:  # a command such as `python -m shop` finds its code in the folder where it is typed
+    entry: ServerConfig = {"trust_level": "sandboxed"}  # sandboxed sessions may use the server, too
+    if script is None:  # a command such as `python -m shop` finds its code in the current folder
         entry["cwd"] = str(Path.cwd())
     else:  # the server may be started in another folder
         argv = [

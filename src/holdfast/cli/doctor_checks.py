@@ -28,7 +28,7 @@ _MIN_FREE_BYTES = 100 * 1024 * 1024  # with less, the store may soon be unable t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
-    """The result of one check. Only `failed` makes `holdfast doctor` fail."""
+    """The result of one check. If a check has `failed`, `holdfast doctor` exits with 1."""
 
     name: str
     status: Literal["ok", "warning", "failed"]

@@ -11,7 +11,7 @@ from typing import Any, TextIO, assert_never
 
 from holdfast.cli.diff import diff_lines
 from holdfast.cli.terminal_text import (
-    SUMMARY_LENGTH,
+    SUMMARY_CELLS,
     cell_width,
     printable,
     shorten,
@@ -60,7 +60,7 @@ PROMPT = "› "
 PROMPT_CONTINUATION = "… "
 # How the lines begin that the chat itself prints: calls, prompts, and indented results.
 _CHAT_LINE = re.compile(rf"[●{PROMPT[0]}{PROMPT_CONTINUATION[0]}]| {{1,2}}(?! )")
-# The names, the strings and the other values in indented JSON.
+# Patterns for the names, the strings and the other values in indented JSON.
 _JSON_COLOURS = (
     (r'(?m)^ {4,}"(?:[^"\\\n]|\\.)*"(?=: )', "cyan"),
     (r'(?m)(?<=": )"(?:[^"\\\n]|\\.)*"(?=,?$)', "green"),
@@ -95,7 +95,7 @@ class EventPrinter:
         self._open_calls: dict[str, ToolCalled] = {}
         self.started_calls: set[str] = set()
         """The ids of the calls that were permitted and have not ended."""
-        self._column = 0  # of the cursor
+        self._cursor_column = 0
         self.prints_whole_rows = False
         """Whether each row of a message is printed only when it is complete. The chat sets this while a prompt is open below."""
         self._row = _Row()
@@ -118,7 +118,7 @@ class EventPrinter:
         self._write("\n".join([_printable(first, before), *map(_printable, rest)]) + end, style)
 
     def _print_message(self, text: str, style: str = "") -> None:
-        """Print a part of a message. A line that looks like one of the chat itself gets a bar: a server may have written it to deceive."""
+        """Print a part of a message. A bar marks each line that looks like one of the chat itself: a server may have written it to deceive."""
         row, self._row = self._row, _Row()
         if row.is_deferred:
             text = row.text + text
@@ -127,7 +127,7 @@ class EventPrinter:
         lines = [first, *map(_mark_imitation, rest)]
         if self.is_terminal:
             width = shutil.get_terminal_size().columns
-            lines = [*_wrap_words(lines, width, self._column)]
+            lines = [*_wrap_words(lines, width, self._cursor_column)]
         if self.prints_whole_rows:
             last = lines.pop()
             if lines:
@@ -143,9 +143,12 @@ class EventPrinter:
         row = self._row
         if self._at_line_start:
             return
-        if self.is_terminal and 0 < cell_width(row.text) == self._column < shutil.get_terminal_size().columns:
+        if (
+            self.is_terminal
+            and 0 < cell_width(row.text) == self._cursor_column < shutil.get_terminal_size().columns
+        ):
             self._write_raw(_ERASE_LINE)
-            self._at_line_start, self._column = True, 0
+            self._at_line_start, self._cursor_column = True, 0
             row.is_deferred = True
         else:
             self.new_line()
@@ -163,7 +166,7 @@ class EventPrinter:
         self._at_line_start = shown.endswith("\n")
         self._last_character = shown[-1]
         last = shown.rpartition("\n")[2]
-        self._column = cell_width(last) + (0 if "\n" in shown else self._column)
+        self._cursor_column = cell_width(last) + (0 if "\n" in shown else self._cursor_column)
         try:
             if self._console is None:
                 self._stream.write(shown)
@@ -309,8 +312,8 @@ class EventPrinter:
         title = f"● {tool_name(event)} "
         self.print(title, "cyan", end="")
         # Print the arguments on one row of the terminal: a second row could look like another line of the chat.
-        left = shutil.get_terminal_size().columns - len(title) if self.is_terminal else SUMMARY_LENGTH
-        self.print(summarize_arguments(event.arguments, min(max(left, 1), SUMMARY_LENGTH)), "dim")
+        left = shutil.get_terminal_size().columns - len(title) if self.is_terminal else SUMMARY_CELLS
+        self.print(summarize_arguments(event.arguments, min(max(left, 1), SUMMARY_CELLS)), "dim")
 
     def _show_result(self, event: ToolEnded) -> None:
         self.new_line()

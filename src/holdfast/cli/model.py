@@ -14,7 +14,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 _OPTIONS = {"model.base_url": "--base-url", "model.api_key_env": "--api-key-env", "model.name": "the name"}
-"""What messages of this command say instead of a setting's name: the option that the user typed."""
+"""What the messages of this command say instead of the name of a setting."""
 
 
 @click.command()

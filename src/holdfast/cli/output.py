@@ -28,8 +28,8 @@ AGENT_SERVERS_NOTE = (
     " and team in a workspace. To list the tools of one: holdfast tools SERVER"
 )
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
-_NAME_WIDTH = 32  # cells; longer names are wrapped
-_QUESTION_ROWS = 4  # the rows of the screen that the question below needs
+_MAX_NAME_CELLS = 32  # longer names are wrapped
+_QUESTION_ROWS = 4  # the rows that a question below the lines needs
 _FIRST_INTERVAL_SECONDS = 5.0
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ def discard_typed_input(descriptor: int | None) -> None:
     import termios
 
     if descriptor is not None:
-        with suppress(termios.error):  # not a terminal, or it was closed
+        with suppress(termios.error):  # the descriptor is not a terminal, or the terminal was closed
             termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
@@ -154,7 +154,7 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(*columns, box=box.SIMPLE_HEAD)
     # The first column contains names, which should not be wrapped: rich then wraps the other columns first.
-    table.columns[0].min_width = min(_NAME_WIDTH, max(len(row[0]) for row in (columns, *rows)))
+    table.columns[0].min_width = min(_MAX_NAME_CELLS, max(len(row[0]) for row in (columns, *rows)))
     for row in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
     Console().print(table)

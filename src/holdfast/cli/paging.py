@@ -12,7 +12,7 @@ from holdfast.store.types import Page
 
 T = TypeVar("T")
 
-_COUNT_LIMIT = 10 * MAX_PAGE_SIZE  # counting more would take too long
+_COUNT_LIMIT = 10 * MAX_PAGE_SIZE  # to count results, their pages have to be read
 
 FetchPage = Callable[[str | None], Awaitable[Page[T]]]
 """Fetches the page after a cursor. All pages must have the same size, because a cursor is valid for one size only."""

@@ -32,7 +32,7 @@ from holdfast.wire.pipe import connect_pipes
 
 _STDERR_BYTES = 2000  # how much of the end of standard error an error message quotes
 _RUNNERS = {".py": "python", ".js": "node", ".mjs": "node", ".cjs": "node"}
-"""By suffix: the program that runs such a file."""
+"""The program that runs a file, by the suffix of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ async def _probe_command(command: tuple[str, ...], timeout: float, limits: Limit
                 hint = WHY_SILENT
             raise HoldfastError(error.code, f"{command[0]!r}: {reason}{written}", hint=hint) from None
         finally:
-            # In a thread, because it blocks.
+            # In a thread, because `_stop` blocks.
             await WorkerThreads("stop", threads=1).run(_stop, process)
 
 

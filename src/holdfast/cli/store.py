@@ -92,7 +92,7 @@ def backup(*, copy: Path, path: Path | None) -> None:
 def vacuum(*, path: Path | None) -> None:
     """Rewrite the store to free the space that deleted sessions used.
 
-    If another process is reading the store, the space is freed only when no process has the store open any more.
+    If another process is reading the store, the space is freed when no process has the store open.
 
     \b
     Example:

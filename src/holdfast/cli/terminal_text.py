@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.visible_text import replace_invisible, split_at_emoji_joiners
 
-SUMMARY_LENGTH = 100  # cells
+SUMMARY_CELLS = 100
 WRAP_MARK = "    ↪ "
 _JOINER = "\u200d"  # joins two emoji into one
 _JOINER_PARTS = (_JOINER, "\ufe0f")  # U+FE0F, which may precede a joiner, shows a character as an emoji
@@ -41,7 +41,7 @@ def quote_lines(text: str) -> str:
     return "\n  | ".join([replace_unprintable(first), *map(replace_unprintable, rest)])
 
 
-def summarize_arguments(arguments: JsonObject, width: int = SUMMARY_LENGTH) -> str:
+def summarize_arguments(arguments: JsonObject, width: int = SUMMARY_CELLS) -> str:
     """Return a call's arguments on one line, truncated to `width` cells."""
     return shorten(escape_unprintable(json.dumps(arguments, ensure_ascii=False)), width)
 

@@ -210,15 +210,15 @@ def _warn_about_servers(credential: "Credential") -> None:
         return server_names(*await host.plan(options)), await offered(credential.trust), await offered(None)
 
     try:
-        known, offered, offered_at_most = run_with_host(find)
+        known, offered, offered_to_any = run_with_host(find)
     except HoldfastError:
         return  # the servers cannot be listed, but the token can be created
-    if offered_at_most and not offered:
+    if offered_to_any and not offered:
         explain = shlex.join(
-            ["holdfast", "servers", "explain", min(offered_at_most), "--trust", str(credential.trust)]
+            ["holdfast", "servers", "explain", min(offered_to_any), "--trust", str(credential.trust)]
         )
         print_line(
-            f"No server {folder} is for sessions with trust {credential.trust} now. To see why: {session_options.add_to_commands(explain)}",
+            f"Sessions with trust {credential.trust} get no server {folder} now. To see why: {session_options.add_to_commands(explain)}",
             err=True,
         )
     for name in sorted(named - known):

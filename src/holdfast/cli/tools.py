@@ -57,7 +57,8 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
     that tool and its arguments. The column "permission" shows which permission rule decides about a tool. Without a rule, the
     session's mode decides about a tool that may change something. Tools that await your approval are also listed.
 
-    Exit codes: 0 the tools were listed, 1 SERVER was refused or did not start, 2 invalid usage.
+    Exit codes: 0 the tools were listed; 1 the server or tool does not exist, or the server was refused or did not start; 2 invalid
+    usage.
 
     \b
     Examples:

@@ -66,7 +66,7 @@ def add(
         if os.path.islink(given):  # noqa: PTH114 - not a path object
             print_line(
                 f"{given} is a link; the workspace is the folder that it leads to now. To follow the link at each use, write"
-                f" it as `path` in that file."
+                f" its path as `path` in that file."
             )
         if os.path.lexists(f"{added.path}/.mcp.json"):
             command = shlex.join(["holdfast", "servers", "approve", "--cwd", str(added.path)])

@@ -20,7 +20,7 @@ class IssuerAuthenticator(Protocol):
         ...
 
     def why_invalid(self, credential: Credential) -> str:
-        """Why a credential that was accepted earlier is not valid any more; empty if it is still valid."""
+        """Why a credential that was accepted earlier is no longer valid; empty if it is still valid."""
         ...
 
 
@@ -45,8 +45,8 @@ class Authentication:
         self._mask = mask
         self._masked: dict[int, None] = {}
 
-    def __call__(self, headers: Headers, peer: str) -> Credential:
-        """The credential of a request from the address `peer`; raises `NotAuthenticatedError`, or RATE_LIMITED."""
+    def __call__(self, headers: Headers, client_address: str) -> Credential:
+        """The credential of a request from this address; raises `NotAuthenticatedError`, or RATE_LIMITED."""
         try:
             token = _bearer_token(headers)
             if self._issuer is None or token.startswith(f"{PREFIX}_"):
@@ -54,23 +54,23 @@ class Authentication:
             else:
                 credential = self._issuer.authenticate(token)
         except NotAuthenticatedError as error:
-            error.peer = peer
+            error.client_address = client_address
             raise
         self._mask_once(credential, token)
         self._requests.take(credential.id)
         return credential
 
     def why_invalid(self, credential: Credential) -> str:
-        """Why a credential that was accepted earlier is not valid any more: revoked or expired; empty if it is still valid."""
+        """Why a credential that was accepted earlier is no longer valid: revoked or expired; empty if it is still valid."""
         if credential.from_issuer:
             return "" if self._issuer is None else self._issuer.why_invalid(credential)
         return self._tokens.why_invalid(credential.id)
 
     def recheck(self, credential: Credential) -> None:
-        """Raise `NotAuthenticatedError` if a credential that was accepted earlier is not valid any more."""
+        """Raise `NotAuthenticatedError` if a credential that was accepted earlier is no longer valid."""
         if reason := self.why_invalid(credential):
             raise NotAuthenticatedError(
-                "This token is not valid any more.", reason=reason, credential_id=credential.id
+                "This token is no longer valid.", reason=reason, credential_id=credential.id
             )
 
     def _mask_once(self, credential: Credential, token: str) -> None:

@@ -15,7 +15,7 @@ _NOT_PASSED_ON = frozenset({CONTEXT_EXTENSION, "io.modelcontextprotocol/tasks"})
 """Extensions that are not passed on: the session context is Holdfast's own, and the gateway does not forward tasks."""
 _MAX_INSTRUCTIONS = 16 * 1024  # characters
 _HEADING = re.compile(r"^([^\S\n]*#)", re.MULTILINE)
-_UNDERLINE = re.compile(r"^[^\S\n]*=+[^\S\n]*$", re.MULTILINE)  # it makes a heading of the line above it
+_UNDERLINE = re.compile(r"^[^\S\n]*=+[^\S\n]*$", re.MULTILINE)  # makes a heading of the line above
 INFO_BEFORE_START = OwnInfo(
     implementation=GATEWAY,
     capabilities={

@@ -25,7 +25,7 @@ class ClientCall:
         """Whether the request is answered. Then no more notifications are sent."""
         self._back_channel = back_channel
         self.size = 0
-        """How many bytes the params have."""
+        """How many bytes the params of the request have."""
         self.memory: SessionMemory | None = None
         """Counts the bytes of the notifications that wait; set when the call begins."""
         self._notifications: NotificationQueue | None = None
@@ -70,7 +70,7 @@ class ClientCall:
             self.notifications.close()
 
     def redirect_to(self, newest: "ClientCall") -> None:
-        """From now on, send messages with the client's newest request: the client has sent the request again."""
+        """From now on, send messages about this request on `newest`: the client has sent the request again."""
         self.meta, self._back_channel = newest.meta, newest._back_channel
 
     async def _send(self, method: str, params: Any) -> None:

@@ -112,7 +112,7 @@ class ClientSession:
             raise
         finally:
             if opening.done() and self._session is None:
-                self._opening = None  # it failed: the next request tries again
+                self._opening = None  # opening failed: the next request tries again
 
     @property
     def is_busy(self) -> bool:

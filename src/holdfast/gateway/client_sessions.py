@@ -23,8 +23,8 @@ from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import ClientInfo
 
 _FIRST_PRIMED_VERSION = "2025-11-25"  # earlier clients do not expect an event without data
-MAX_HANDLES = 256  # of one credential
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+MAX_HANDLES_PER_CREDENTIAL = 256
+# Read once, because every request needs it: in Python 3.11, reading a member of an enum is slow.
 _MODERN = Era.MODERN
 
 
@@ -107,12 +107,12 @@ class ClientSessions:
         If the credential has too many handles, the oldest one without an open session becomes invalid.
         """
         own = [handle for handle, owner in self._handles.items() if owner == credential.id]
-        if len(own) >= MAX_HANDLES:
+        if len(own) >= MAX_HANDLES_PER_CREDENTIAL:
             unused = next((handle for handle in own if handle not in self._clients), None)
             if unused is None:
                 raise HoldfastError(
                     codes.TOO_MANY_SESSIONS,
-                    f"{MAX_HANDLES} handles of this credential have open sessions. Use one of them, or wait until a session has ended.",
+                    f"{MAX_HANDLES_PER_CREDENTIAL} handles of this credential have open sessions. Use one of them, or wait until a session has ended.",
                 )
             del self._handles[unused]
         handle = secrets.token_urlsafe(24)
@@ -204,7 +204,7 @@ class ClientSessions:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._end_idle)
 
     def _end_idle(self) -> None:
-        """End the sessions that are idle for `gateway.session_idle_seconds`, and those never used within a minute."""
+        """End the sessions that were idle for `idle_seconds`, or for `unused_seconds` if they were never used."""
         now, limits = time.monotonic(), self._limits
         for served in [*self._clients.values()]:
             session = served.session

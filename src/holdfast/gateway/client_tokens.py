@@ -200,7 +200,7 @@ class Tokens:
 
     def _find(self, token_id: str) -> tuple[StoredToken, Credential] | None:
         """The token with this id, read again if its file has changed. Failed look-ups are not cached."""
-        file = f"{self._folder_text}/{token_id}.json"  # every request waits for this: a `Path` takes longer than the look-up
+        file = f"{self._folder_text}/{token_id}.json"  # not a `Path`, which would slow down every request
         try:
             version = _file_version(os.lstat(file))
         except OSError:

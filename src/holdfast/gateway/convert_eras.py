@@ -15,7 +15,7 @@ _URL_ELICITATION_REQUIRED = -32042
 _INVALID_PARAMS = -32602
 _INTERNAL_ERROR = -32603
 _MODERN_MEMBERS = frozenset(("resulttype", "ttlms", "cachescope", "inputrequests", "requeststate"))
-"""In lower case, because some clients read names of members in any case."""
+"""The members that only modern results have. In lower case, because some clients ignore the case of names."""
 _INFO = OwnInfo(implementation=GATEWAY)
 _decode_members = make_decoder(dict[str, Raw])
 

@@ -20,7 +20,7 @@ class Credential:
 
     id: str
     name: str = ""
-    """For people: `cursor on my laptop`."""
+    """A label for people, such as `cursor on my laptop`."""
     cwd: str = ""
     """The folder of its sessions. Empty: the workspace's folder, or the gateway's if there is no workspace."""
     workspace: str = ""
@@ -43,7 +43,7 @@ class Credential:
     Empty if it is not possible.
     """
     from_issuer: bool = False
-    """Whether it comes from a token of the configured issuer."""
+    """Whether the credential comes from a token of the configured issuer."""
 
 
 LOCAL = Credential(
@@ -67,16 +67,13 @@ class NotAuthenticatedError(HoldfastError):
         self.reason = reason
         self.credential_id = credential_id
         """The credential that the token names, if it exists; for the audit."""
-        self.peer = ""
-        """The address of the client, for the audit."""
+        self.client_address = ""
+        """Set by the gateway, for the audit."""
 
 
 class Authenticate(Protocol):
     """Finds the credential of a request. Called for every request, before its body is read."""
 
-    def __call__(self, headers: Headers, peer: str, /) -> Credential:
-        """The credential that these headers (by lower-case name) present. Raise `NotAuthenticatedError` if there is none.
-
-        `peer` is the address of the client.
-        """
+    def __call__(self, headers: Headers, client_address: str, /) -> Credential:
+        """The credential that these headers (by lower-case name) present. Raise `NotAuthenticatedError` if there is none."""
         ...

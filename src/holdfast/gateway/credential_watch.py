@@ -22,9 +22,9 @@ class CredentialWatch:
         *,
         seconds: float = CHECK_SECONDS,
     ) -> None:
-        """`credentials` returns those of the open sessions; `why_invalid` says why one is not valid any more, or is empty.
+        """`credentials` returns those of the open sessions, and `why_invalid` why one is no longer valid (empty if it is valid).
 
-        `end_sessions` ends the sessions of a credential. It gets the credential's id and the reason.
+        `end_sessions` gets the id of a credential, and the reason.
         """
         self._credentials = credentials
         self._why_invalid = why_invalid
@@ -39,9 +39,9 @@ class CredentialWatch:
             await asyncio.sleep(self._seconds)
 
     def check(self) -> None:
-        """Start to end the sessions of each credential that is not valid any more.
+        """Start to end the sessions of each credential that is no longer valid.
 
-        No credential waits for another one, because a server may take long to end.
+        Each credential has a task of its own, so that a server that ends slowly does not delay the others.
         """
         ended = {
             credential.id: reason

@@ -12,11 +12,12 @@ from holdfast.wire.http.request import Send
 from holdfast.wire.http.response import send_response
 from holdfast.wire.messages import notification_line
 
-MAX_STREAMS = 32  # per session; beyond that, streams that have ended are forgotten
-# Of all streams of a session that have ended; beyond that, the oldest are forgotten.
+MAX_STREAMS_PER_SESSION = 32
+"""If a session has more streams, the oldest that have ended are forgotten."""
 MAX_ENDED_BYTES = 1024 * 1024
-_MAX_EVENTS = 256  # of one stream
-_MAX_BYTES = 1024 * 1024  # of one stream
+"""If the ended streams of a session keep more bytes of events, the oldest of these streams are forgotten."""
+_MAX_EVENTS_PER_STREAM = 256
+_MAX_BYTES_PER_STREAM = 1024 * 1024
 _JSON = (b"content-type", b"application/json")
 _KEEPALIVE = b": still here\n\n"
 _HEADERS = [
@@ -102,7 +103,9 @@ class EventStream:
     def _keep(self, number: int, line: bytes) -> None:
         self._events.append((number, line))
         self._bytes += len(line)
-        while len(self._events) > 1 and (len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES):
+        while len(self._events) > 1 and (
+            len(self._events) > _MAX_EVENTS_PER_STREAM or self._bytes > _MAX_BYTES_PER_STREAM
+        ):
             self._drop_oldest()
         if self._memory is None:
             return
@@ -118,7 +121,7 @@ class EventStream:
             self._memory.remove(self._counted.pop(number, 0))
 
     def forget(self) -> None:
-        """Drop all events: the stream is not kept any more."""
+        """Drop all events: the stream is no longer kept."""
         while self._events:
             self._drop_oldest()
 
@@ -157,7 +160,7 @@ class EventStreams:
         The newest of them stays until the client has got its result, even if it is large.
         """
         ended = [stream for stream in self._streams.values() if stream.ended.is_set()]
-        size, excess = sum(stream.size for stream in ended), len(self._streams) - MAX_STREAMS
+        size, excess = sum(stream.size for stream in ended), len(self._streams) - MAX_STREAMS_PER_SESSION
         for stream in ended:
             if excess <= 0 and size <= MAX_ENDED_BYTES:
                 return
@@ -168,7 +171,7 @@ class EventStreams:
             stream.forget()
 
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
-        """The stream that an event belongs to, and the event's number; None if the stream is not known any more."""
+        """The stream that an event belongs to, and the event's number; None if the stream is no longer kept."""
         number, _, after = event_id.partition("-")
         if not (number.isdecimal() and after.isdecimal() and len(event_id) < 40):
             return None
@@ -221,7 +224,7 @@ class PostResponse:
         stream = await self._open_stream()
         await stream.end()
         self._streams.trim()
-        await self._response.end()  # also if another response sends the stream now: the server logs a response without an end as an error
+        await self._response.end()  # even if another response sends the stream now: the HTTP server logs a response that does not end as an error
 
     async def _open_stream(self) -> EventStream:
         async with self._starting:

@@ -61,7 +61,7 @@ HANDLE_HEADER = "holdfast-session"
 _PATH = re.compile(r"/s/(?P<handle>[A-Za-z0-9_-]{1,64})/mcp")
 
 
-def _accept_as_local(headers: Headers, peer: str) -> Credential:
+def _accept_as_local(headers: Headers, client_address: str) -> Credential:
     return LOCAL
 
 
@@ -138,8 +138,8 @@ class GatewayApp:
     def identify(self, scope: MutableMapping[str, Any], headers: Headers) -> GatewayCaller:
         """The credential that a request presents, and the handle in its path or header."""
         handle = _read_handle(scope, headers)
-        peer = scope.get("client")
-        credential = self._authenticate(headers, str(peer[0]) if peer else "")
+        client = scope.get("client")
+        credential = self._authenticate(headers, str(client[0]) if client else "")
         return GatewayCaller(credential, handle, credential.id)
 
     def on_refusal(self, error: HoldfastError, caller: GatewayCaller | None) -> None:
@@ -250,7 +250,7 @@ class GatewayApp:
         await send_response(http.send, 204)
 
     def _check(self, http: HttpExchange[GatewayCaller]) -> None:
-        """Raise if the credential is not valid any more, if the handle was not issued to it, or if a session of this host sent the request.
+        """Raise if the credential is no longer valid, if the handle was not issued to it, or if a session of this host sent the request.
 
         The credential was valid before the body was read, but reading it may have taken a while.
         """
@@ -259,7 +259,7 @@ class GatewayApp:
         if sending_session_id and self._host.find_live(sending_session_id) is not None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,
-                "A session of this Holdfast has this gateway as one of its servers. It would open sessions"
+                "A session of this Holdfast has this gateway as one of its servers. That would open sessions"
                 " without end. Remove the entry from the list of servers.",
                 hint="Remove the entry with this URL from .mcp.json or from your list of servers.",
             )
@@ -291,7 +291,7 @@ class GatewayApp:
             if position is None:
                 raise HoldfastError(
                     codes.BAD_HTTP,
-                    "The stream of this Last-Event-ID is not kept any more. Send GET without it.",
+                    "The stream of this Last-Event-ID is no longer kept. Send GET without it.",
                 )
             stream, after = position
         response = EventResponse(http.send)

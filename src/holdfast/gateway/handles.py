@@ -37,8 +37,8 @@ class HandleApp:
             self._options.allowed_hosts.check(headers)
             if scope["method"] != "POST":
                 raise BadHeadError(405, "Use POST.", allow="POST")
-            peer = scope.get("client")
-            credential = self._authenticate(headers, str(peer[0]) if peer else "")
+            client = scope.get("client")
+            credential = self._authenticate(headers, str(client[0]) if client else "")
             handle = self._app.issue_handle(credential)
         except HoldfastError as error:
             self._options.on_refusal(error, credential)

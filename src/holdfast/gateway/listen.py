@@ -5,7 +5,7 @@ import msgspec
 from holdfast.gateway.client_call import ClientCall
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.offer import Offer
-from holdfast.gateway.subscriptions import MAX_BYTES, ListenParams, SubscriptionStream
+from holdfast.gateway.subscriptions import MAX_PARAMS_BYTES, ListenParams, SubscriptionStream
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.messages import Id, Raw
@@ -45,9 +45,9 @@ async def server_to_watch(offer: Offer, uri: str) -> str | None:
 
 
 def _read_params(client_session: ClientSession, members: dict[str, Raw]) -> ListenParams:
-    if sum(map(len, members.values())) > MAX_BYTES:
+    if sum(map(len, members.values())) > MAX_PARAMS_BYTES:
         raise client_session.refuse(
-            HoldfastError(codes.TOO_LARGE, f"The params have more than {MAX_BYTES} bytes.")
+            HoldfastError(codes.TOO_LARGE, f"The params have more than {MAX_PARAMS_BYTES} bytes.")
         )
     try:
         return msgspec.json.decode(msgspec.json.encode(members), type=ListenParams)

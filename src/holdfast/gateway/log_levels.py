@@ -16,7 +16,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 _decode_members = make_decoder(dict[str, Raw])
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because every request needs it: in Python 3.11, reading a member of an enum is slow.
 _HANDSHAKE = Era.HANDSHAKE
 
 
@@ -54,20 +54,17 @@ class LogLevels:
             await self._send(offer, server, level)
 
     def meta_for(self, offer: Offer, server: str, call: ClientCall) -> JsonObject | None:
-        """The client's `_meta`, with the level that a handshake-era client has set if the server is modern."""
+        """The client's `_meta`. For a modern server, it contains the level that a handshake-era client has set."""
         if self._era is _HANDSHAKE and self._wanted and offer.era_of(server) is Era.MODERN:
             return {**call.meta, LOG_LEVEL_KEY: self._wanted}
         return call.meta
 
     def forget_sent(self) -> None:
-        """Send the level again before the next request, because a server may have been restarted."""
+        """Forget which level each server was told: a server may have been restarted, and then gets the level again."""
         self._sent.clear()
 
     async def _send(self, offer: Offer, server: str, level: str) -> None:
-        """Send the level to a handshake-era server. A modern one gets it in each request.
-
-        If this fails, or the session refuses it because the client may only call tools, the call that follows is made anyway.
-        """
+        """Send the level to a handshake-era server; a modern one gets it in each request. Errors are ignored."""
         if offer.era_of(server) is Era.HANDSHAKE and self._sent.get(server) != level:
             self._sent[server] = level
             with suppress(HoldfastError):

@@ -15,7 +15,7 @@ _INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class ServerItem:
-    """A server, and the name of something that it offers."""
+    """A server, and the name of one of its tools or prompts."""
 
     server: str
     name: str
@@ -34,7 +34,7 @@ class NameTable:
 def build_names(
     items: Iterable[ServerItem], *, is_bare: Callable[[str], bool], reserved: frozenset[str] = frozenset()
 ) -> NameTable:
-    """Name everything that the servers offer.
+    """Name the tools, or the prompts, of several servers.
 
     If `is_bare(server)`, names are kept, unless they are repeated or reserved. Otherwise they become `server__name`, in the
     characters and the length that clients accept. A name that is repeated or reserved gets a suffix: a hash of the server and

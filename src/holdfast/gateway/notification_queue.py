@@ -39,7 +39,7 @@ class NotificationQueue:
 
     @property
     def size(self) -> int:
-        """How many bytes wait."""
+        """How many bytes of params are queued."""
         return self._bytes
 
     def add(self, method: str, params: Any) -> None:

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 _NO_SERVER = "*"  # no server has this name
 _MAX_PAGES = 200
 _MAX_ROUTES = 1024  # resources whose server is remembered
-_MAX_ITEMS = 10_000  # of one server's list
-_MAX_TEMPLATES = 1000  # that URIs are compared with
+_MAX_ITEMS_PER_LIST = 10_000
+_MAX_COMPARED_TEMPLATES = 1000
 _LONG_PAGE_BYTES = 16 * 1024  # a longer page is read in a thread
 _DIGEST_BYTES = 16
 _decode_members = make_decoder(dict[str, Raw])
@@ -57,7 +57,7 @@ class Offer:
         self._era = era
         self._allowed = allowed
         self._left_out: dict[tuple[str, str], str] = {}
-        """By server and list: what the log said about items that are left out."""
+        """The names of left-out items that the log has mentioned, by server and list."""
         self._bare_names = bare_names
         self._bare_server = ""
         """The server whose tools and prompts keep their names: the only one that was configured at first."""
@@ -177,7 +177,7 @@ class Offer:
         """All resource templates."""
         listed = await self._list("resources", "resources/templates/list", "resourceTemplates")
         templates = ((_read(raw).uri_template, server) for server, raw in listed)
-        self._templates = [*islice(templates, _MAX_TEMPLATES)]
+        self._templates = [*islice(templates, _MAX_COMPARED_TEMPLATES)]
         return self._keep_first(listed, lambda raw: _read(raw).uri_template, lambda template, server: None)
 
     async def servers_of_resource(self, uri: str) -> list[str]:
@@ -224,7 +224,7 @@ class Offer:
         return kept
 
     async def _list(self, capability: str, method: str, key: str) -> list[tuple[str, Raw]]:
-        """The items of all servers, each with its server. A server that fails is left out. If it is the only one, its error is raised."""
+        """The items of all servers, each with its server. A server that fails is left out; if it is the only server, its error is raised."""
         servers = await self.servers_with_capability(capability)
         lists = await asyncio.gather(
             *(self._list_all_pages(server, method, key) for server in servers), return_exceptions=True
@@ -254,7 +254,7 @@ class Offer:
             size += len(raw)
             if size > MAX_LIST_BYTES:
                 break
-            args = (raw, key, MAX_LIST_VALUES - values, _MAX_ITEMS - listed)
+            args = (raw, key, MAX_LIST_VALUES - values, _MAX_ITEMS_PER_LIST - listed)
             try:
                 if len(raw) <= _LONG_PAGE_BYTES:
                     page = _read_page(*args)
@@ -327,7 +327,7 @@ def _rename(raw: Raw, name: str) -> Raw:
 
 
 def _matches(template: str, uri: str) -> bool:
-    """Whether a URI may be one of a template: its literal parts occur in order. The server decides in the end."""
+    """Whether a URI may match a template: the literal parts of the template occur in the URI, in order."""
     literals = _literal_parts(template)
     if not uri.startswith(literals[0]) or not uri.endswith(literals[-1]):
         return False

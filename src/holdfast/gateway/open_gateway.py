@@ -152,7 +152,7 @@ def _accept_all(credential: Credential, requests: RateLimit) -> Authenticate:
     The caller makes sure that only this machine can connect.
     """
 
-    def authenticate(headers: Headers, peer: str) -> Credential:
+    def authenticate(headers: Headers, client_address: str) -> Credential:
         if any(name in headers for name in _PROXY_HEADERS):
             raise HoldfastError(
                 codes.HOST_NOT_ALLOWED,

@@ -61,7 +61,7 @@ class GatewayOptions:
     bare_names: bool | None = None
     """Whether tools and prompts keep the names that their servers gave them, without a prefix.
 
-    None: `open_gateway` uses the settings; in `gateway.app`, they do if exactly one server is configured.
+    None: `open_gateway` uses the settings, and `gateway.app` keeps the names if exactly one server is configured.
     """
     keep: bool = True
     """Whether sessions and their events are stored. The audit records every call in either case."""
@@ -70,7 +70,7 @@ class GatewayOptions:
     challenge: str = 'Bearer realm="holdfast"'
     """The `WWW-Authenticate` header of a response to a request without a valid credential."""
     recheck: Callable[[Credential], None] = _accept
-    """Called after the body of a request was read, which may have taken a while. Raise if the credential is not valid any more."""
+    """Called after the body of a request was read, which may have taken a while. Raise if the credential is no longer valid."""
     before_open: Callable[[Credential], None] = _accept
     """Called before a session is opened. Raise an error to refuse it."""
     on_change: Callable[[SessionSummary], None] = _ignore_change

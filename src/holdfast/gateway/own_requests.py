@@ -31,7 +31,7 @@ class OwnRequests:
         try:
             if self._verifier is None:
                 self._verifier = Verifier(self._file)
-            # The gateway does not know every address by which it is reached, so the token may be for any.
+            # The token may be for any audience, because the gateway does not know every address by which it is reached.
             audience = from_payload(parse_token(token).payload).audience
             return self._verifier.verify(token, audience).context.session_id
         except HoldfastError:

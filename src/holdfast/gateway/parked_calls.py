@@ -22,7 +22,7 @@ from holdfast.wire.mcp.server import BackChannel, ClientInfo
 from holdfast.wire.messages import Raw
 from holdfast.wire.task_turns import run_in_current_turns
 
-MAX_PARKED = 64  # of one session
+MAX_PARKED_PER_SESSION = 64
 _CAPABILITY_OF = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -119,7 +119,7 @@ class ParkedCalls:
         if parked is None:
             raise HoldfastError(
                 codes.CALL_NOT_WAITING,
-                "No request waits for this requestState any more. Send the request again without it.",
+                "No request waits for this requestState. Send the request again without it.",
             )
         parked.expiry.cancel()
         self._memory.remove(parked.call.size)
@@ -157,11 +157,9 @@ class ParkedCalls:
 
     def _park(self, call: ModernCall, work: asyncio.Task[Any]) -> str:
         """Keep a request until its client answers, or `STATE_SECONDS` have passed. Return its id."""
-        if len(self._parked) >= MAX_PARKED:
+        if len(self._parked) >= MAX_PARKED_PER_SESSION:
             _drop(work)
-            text = (
-                f"{MAX_PARKED} requests of this session already wait for answers. Answer one of them first."
-            )
+            text = f"{MAX_PARKED_PER_SESSION} requests of this session already wait for answers. Answer one of them first."
             raise self._refuse(HoldfastError(codes.BUSY, text))
         if not self._memory.try_add(call.size):
             _drop(work)

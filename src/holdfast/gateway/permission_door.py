@@ -16,7 +16,7 @@ from holdfast.model.visible_text import replace_invisible
 from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
-_MAX_SHOWN = 4000  # characters of the arguments
+_MAX_ARGUMENTS_LENGTH = 4000
 
 
 class _Answer(msgspec.Struct):
@@ -25,10 +25,7 @@ class _Answer(msgspec.Struct):
 
 
 class PermissionDoor:
-    """The way from a session to the user of an MCP client (a door).
-
-    It asks the user for permission, while one of the client's calls is in flight.
-    """
+    """A session's door to the user of an MCP client. It can ask for permission while one of the client's calls is in flight."""
 
     @property
     def capabilities(self) -> DoorCapabilities:
@@ -81,10 +78,10 @@ async def _ask(call: ClientCall, question: PermissionQuestion) -> Decision:
     arguments = replace_invisible(
         question.call.arguments.decode(errors="replace"), lambda character: json.dumps(character)[1:-1]
     )
-    if len(arguments) > _MAX_SHOWN:
+    if len(arguments) > _MAX_ARGUMENTS_LENGTH:
         raise HoldfastError(
             codes.TOO_LARGE,
-            f"The arguments have {len(arguments)} characters, too many for a question (at most {_MAX_SHOWN}). Send less at once.",
+            f"The arguments have {len(arguments)} characters, too many for a question (at most {_MAX_ARGUMENTS_LENGTH}). Send less at once.",
         )
     choices = question.choices
     params = {

@@ -32,7 +32,7 @@ Key = tuple[Code, str, str]
 @dataclass(slots=True)
 class _Count:
     reason: str
-    """Of the first refusal."""
+    """The reason of the first refusal."""
     number: int = 0
     has_other_reasons: bool = False
 
@@ -94,9 +94,9 @@ class RefusalAudit:
 
 def _describe(error: HoldfastError, credential: Credential | None) -> tuple[str, str]:
     """Who was refused, and why. The texts never contain a token."""
-    token_id, peer, reason = "", "", error.message
+    token_id, address, reason = "", "", error.message
     if isinstance(error, NotAuthenticatedError):
-        token_id, peer, reason = error.credential_id, error.peer, error.reason
+        token_id, address, reason = error.credential_id, error.client_address, error.reason
     token_id = credential.id if credential is not None else token_id
-    sender = [*([f"{_TOKEN}{token_id}"] if token_id else []), *([f"address {peer}"] if peer else [])]
+    sender = [*([f"{_TOKEN}{token_id}"] if token_id else []), *([f"address {address}"] if address else [])]
     return ", ".join(sender), reason[:_MAX_REASON]

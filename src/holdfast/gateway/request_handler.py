@@ -30,7 +30,7 @@ from holdfast.wire.mcp.eras import MODERN_VERSIONS, Era, OwnInfo
 from holdfast.wire.messages import EMPTY_OBJECT, Id, Notification, PeerError, Raw, encode
 
 _INITIALIZE_SECONDS, _DISCOVER_SECONDS = 4.0, 4.0
-_MAX_COMPARED = 300  # difflib is slow with more names
+_MAX_COMPARED = 300  # how many names an unknown one is compared with
 _NOT_FOUND_CODES = (-32002, -32602)  # for an unknown resource, in the handshake and the modern era
 _PASSED_NOTIFICATIONS = frozenset({"notifications/roots/list_changed"})
 # The params with which a modern client continues a request.
@@ -57,7 +57,7 @@ class RequestHandler:
         self._allowed = Allowlist(client_session.credential.servers)
         self._offer: Offer | None = None
         self._requests: RequestsToServers
-        """Set with the offer."""
+        """Made together with the offer."""
 
     async def offer(self) -> Offer:
         """What the session offers. The first request opens the session."""
@@ -238,7 +238,7 @@ class RequestHandler:
         tool = offered.find(name)
         arguments = bytes(members.pop("arguments", EMPTY_OBJECT))
         if tool is None:
-            if name == STATUS_TOOL:  # also if it is not listed, because nothing is missing
+            if name == STATUS_TOOL:  # it can be called even if it is not listed
                 return await self._status(offer.session, call)
             suggestion = suggest_tool(name, offered.names[:_MAX_COMPARED])
             return await _refuse_unknown(offer.session, name, arguments, suggestion)
@@ -370,7 +370,7 @@ def _check_asker(asked_by: str, server: str) -> None:
     if asked_by and asked_by != server:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            "The server that asked does not answer this request any more. Send the request again without requestState.",
+            "The server that asked no longer answers this request. Send the request again without requestState.",
         )
 
 

@@ -22,7 +22,7 @@ from holdfast.wire.mcp.eras import Era
 from holdfast.wire.messages import PeerError, Raw
 
 _BOTH_MODERN = {"server": Era.MODERN, "client": Era.MODERN}
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because every request needs it: in Python 3.11, reading a member of an enum is slow.
 _MODERN = Era.MODERN
 
 

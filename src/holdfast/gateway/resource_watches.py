@@ -22,7 +22,7 @@ _REQUEST_SECONDS = 60.0
 MAX_WATCHED = 1024
 # The URIs of all resources that a session watches: a modern server gets all of them again with each change.
 MAX_WATCHED_BYTES = 1024 * 1024
-_ENTRY_BYTES = 200  # about the memory of an entry, besides the URI
+_ENTRY_BYTES = 200  # roughly what an entry takes in memory besides its URI
 
 
 class ResourceWatches:

@@ -1,7 +1,7 @@
 """Count the bytes that a client session takes in memory, so that they can be limited.
 
-These count: requests that wait for the client's answers, questions to the client, notifications that it has not read, events for
-resumption, and resources that it watches. A request that is being read has its own limit.
+What counts: requests that wait for the client's answers, questions to the client, notifications that the client has not read,
+events for resumption, and resources that the client watches. A request that is being read has a limit of its own.
 """
 
 from holdfast.wire.http.limits import CallerQuota
@@ -25,12 +25,12 @@ class SessionMemory:
         return True
 
     def remove(self, amount: int) -> None:
-        """Count these bytes no longer."""
+        """Stop counting these bytes."""
         amount = min(amount, self.used)  # nothing is left after `close`
         self.used -= amount
         self._quota.release(self._credential_id, amount)
 
     def close(self) -> None:
-        """Count nothing any more: the session has ended."""
+        """Stop counting: the session has ended."""
         self.remove(self.used)
         self._is_closed = True

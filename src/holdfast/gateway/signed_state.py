@@ -15,7 +15,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.wire.messages import Raw
 
 STATE_SECONDS = 600.0
-MAX_STATES = 256  # of one session; if a client leaves more unanswered, the oldest become invalid
+MAX_STATES_PER_SESSION = 256  # if a client leaves more of them unanswered, the oldest become invalid
 _MAC_BYTES = 16
 
 
@@ -47,14 +47,14 @@ class StateSigner:
         """The state as the client gets it. `request` is the `digest` of the request that it belongs to."""
         with_nonce = msgspec.structs.replace(state, nonce=secrets.token_hex(8))
         self._unused[with_nonce.nonce] = None
-        if len(self._unused) > MAX_STATES:
+        if len(self._unused) > MAX_STATES_PER_SESSION:
             del self._unused[next(iter(self._unused))]
         payload = int(time.monotonic() + STATE_SECONDS).to_bytes(8, "big") + msgspec.json.encode(with_nonce)
         mac = self._mac(payload, session, method, request)
         return base64.urlsafe_b64encode(mac + payload).decode()
 
     def verify(self, text: str, *, session: str, method: str, request: str) -> State:
-        """The state that a client has sent back. Each is valid only once.
+        """The state that a client has sent back. A state is valid only once.
 
         Raise `BadStateError` unless it was signed for this session and request.
         """

@@ -15,9 +15,9 @@ from holdfast.wire.messages import Id, Raw
 from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
-MAX_STREAMS = 16  # of one session
-MAX_URIS = 256  # of one stream
-MAX_BYTES = 64 * 1024  # of the params
+MAX_STREAMS_PER_SESSION = 16
+MAX_URIS_PER_STREAM = 256
+MAX_PARAMS_BYTES = 64 * 1024
 _FIELDS = {
     "tools": "toolsListChanged",
     "prompts": "promptsListChanged",
@@ -41,11 +41,12 @@ class ListenParams(msgspec.Struct):
         uris = self.notifications.get("resourceSubscriptions") or []
         if (
             not isinstance(uris, list)
-            or len(uris) > MAX_URIS
+            or len(uris) > MAX_URIS_PER_STREAM
             or not all(isinstance(uri, str) for uri in uris)
         ):
             raise HoldfastError(
-                codes.BAD_ARGUMENT, f"resourceSubscriptions must be a list of at most {MAX_URIS} URIs."
+                codes.BAD_ARGUMENT,
+                f"resourceSubscriptions must be a list of at most {MAX_URIS_PER_STREAM} URIs.",
             )
         return tuple(str(uri) for uri in uris)
 
@@ -85,14 +86,17 @@ class Subscriptions:
         self._refuse = refuse
         self._streams: set[SubscriptionStream] = set()
         self._acknowledged: dict[str, asyncio.Event] = {}
-        """By server: set when the server acknowledges a subscription."""
+        """The events to set when a server acknowledges a subscription, by server."""
         self.closed = LightEvent()
 
     def open(self, stream: SubscriptionStream) -> None:
         """Add a stream. Raise BUSY if there are too many."""
-        if len(self._streams) >= MAX_STREAMS:
+        if len(self._streams) >= MAX_STREAMS_PER_SESSION:
             raise self._refuse(
-                HoldfastError(codes.BUSY, f"This session already has {MAX_STREAMS} streams. Close one first.")
+                HoldfastError(
+                    codes.BUSY,
+                    f"This session already has {MAX_STREAMS_PER_SESSION} streams. Close one first.",
+                )
             )
         self._streams.add(stream)
 

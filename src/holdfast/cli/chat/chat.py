@@ -50,7 +50,7 @@ _MODE_EXAMPLES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
 _APPROVE = "/approve"
 _STOP = "/stop"
 _HELP = "/help"
-_STATUS_INTERVAL_SECONDS = 0.1  # one frame of the spinner
+_STATUS_INTERVAL_SECONDS = 0.1  # how long each character of the spinner is shown
 _STATUS_DELAY_SECONDS = 1.0
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -279,7 +279,7 @@ class Chat(ABC):
 
         If the model is silent for longer than a second, show that it is thinking.
         """
-        began: dict[str, float] = {}  # by the id of the call
+        began: dict[str, float] = {}  # when each running call began, by its id
         self._last_event_at = time.monotonic()
         for tick in itertools.count():
             await asyncio.sleep(_STATUS_INTERVAL_SECONDS)
@@ -348,7 +348,7 @@ class Chat(ABC):
         return ask
 
     def _print_withdrawn(self) -> None:
-        """Say that a server's question, which is still on the screen, needs no answer any more."""
+        """Say that a server's question, which is still on the screen, no longer needs an answer."""
         self._printer.new_line()
         self._printer.print(
             "  The question is no longer asked: it was answered elsewhere, or the call has ended.", "yellow"

@@ -32,7 +32,7 @@ _THREADS = WorkerThreads("source files", threads=1)
 
 
 class DevChat(OwnChat):
-    """Calls the tools of one server. It asks for no approval, because the server is the user's own program."""
+    """Calls the tools of one server, which needs no approval because it is the user's own program."""
 
     _commands = DEV_COMMANDS
     _shows_whole_reasons = True

@@ -83,7 +83,7 @@ class TerminalDoor:
     def describe_other_decision(self, event: Event) -> str:
         """Describe a decision by another door about a call that this user is being asked about; empty for any other event.
 
-        The user's answer to that question has no effect any more.
+        The user's answer to that question then has no effect.
         """
         match event:
             case PermissionDecided(call_id=call_id, decision=decision) if call_id in self._unanswered:

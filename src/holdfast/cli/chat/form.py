@@ -11,7 +11,7 @@ from holdfast.model.errors import IT_IS_REQUIRED
 from holdfast.model.json import Json, JsonObject
 
 _NUMBERS = ("integer", "number")
-# Each keyword of JSON Schema: the types that it limits, its description, and the check (limit, value).
+# For each keyword of JSON Schema: the types that it applies to, its description, and the check of (limit, value).
 _LIMITS: tuple[tuple[str, tuple[str, ...], str, Callable[[Any, Any], bool]], ...] = (
     ("minimum", _NUMBERS, "at least {}", lambda limit, value: value >= limit),
     ("exclusiveMinimum", _NUMBERS, "more than {}", lambda limit, value: value > limit),
@@ -129,7 +129,7 @@ def _check_limits(value: Json, field: Mapping[str, Json]) -> None:
     for description, is_within in _limits(field):
         try:
             is_allowed = is_within(value)
-        except TypeError:  # a value without this limit, such as null
+        except TypeError:  # the limit does not apply to the value, such as null
             continue
         if not is_allowed:
             raise ValueError(f"Allowed: {description}.")

@@ -27,7 +27,7 @@ DEV_COMMANDS = (
     Command(name="exit", description="Leave"),
     *_SESSION_COMMANDS,
 )
-"""The commands that the chat of `holdfast dev` runs itself. Its session is not stored, and has no servers of the project."""
+"""The commands that the chat of `holdfast dev` runs itself. The session of such a chat is not stored, and has no servers of the project."""
 _COMMANDS_WITHOUT_MODEL = (
     ("/tools", "list the tools"),
     ('/call files.list {"path": "."}', "call a tool"),

@@ -12,8 +12,9 @@ from holdfast.model.untrusted_file import read_untrusted_file
 
 HISTORY_FILE = "chat_history"
 _MAX_PROMPTS = 1000
-_MAX_LENGTH = 4000
-_MAX_BYTES = 5 * _MAX_PROMPTS * _MAX_LENGTH  # enough for all prompts: a character has at most four bytes
+_MAX_PROMPT_LENGTH = 4000
+# Enough for all prompts: a character has at most four bytes.
+_MAX_BYTES = 5 * _MAX_PROMPTS * _MAX_PROMPT_LENGTH
 _NEXT_LINE = "\n\t"
 """Separates the lines of one prompt: in the file, a line that begins with a tab continues a prompt."""
 
@@ -35,7 +36,7 @@ def save_history(file: Path, prompts: Sequence[str], mask: Mask) -> None:
     if not prompts or not _is_usable(file):
         return
     stored = [*load_history(file), *prompts]
-    masked = [mask_prompt(prompt, mask).strip() for prompt in stored if len(prompt) <= _MAX_LENGTH]
+    masked = [mask_prompt(prompt, mask).strip() for prompt in stored if len(prompt) <= _MAX_PROMPT_LENGTH]
     new = file.with_name(f"{file.name}.{os.getpid()}.new")
     with contextlib.suppress(OSError):
         try:

@@ -213,7 +213,7 @@ class TerminalInput:
         """Read the next prompt. Raises `InputInterruptedError` on Ctrl-C."""
         draft = ""
         while True:
-            while not self._question_closed.is_set():  # again, because another question may follow at once
+            while not self._question_closed.is_set():  # in a loop: another question may follow at once
                 await self._question_closed.wait()
             self._before_prompt()
             try:
@@ -323,7 +323,7 @@ class TerminalInput:
         self._open = session
         try:
             text = await asyncio.shield(reading)
-        except asyncio.CancelledError:  # for example, because the question was answered at another door
+        except asyncio.CancelledError:  # for example, the question was answered at another door
             async with self._screen:
                 if session.app.is_running and not session.app.is_done:
                     # The text typed so far stays on the screen, and a new line is started.
@@ -341,7 +341,7 @@ class TerminalInput:
             self._open = None
             self._has_started.set()
             self._prompt_closed.set()
-        return text.encode(errors="replace").decode()  # without surrogates, which JSON cannot encode
+        return text.encode(errors="replace").decode()  # replace surrogates, which JSON cannot encode
 
 
 class LogStream(io.TextIOWrapper):

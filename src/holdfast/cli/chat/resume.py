@@ -18,7 +18,7 @@ from holdfast.store.types import StoredSession
 async def load_resume_options(options: ChatOptions, typed_id: str | None, *, keep_cwd: bool) -> ChatOptions:
     """Complete the options of a chat that resumes a session: the one with this id or, without an id, the latest of the folder.
 
-    The folder is replaced with the session's own folder. With `keep_cwd`, it stays.
+    The folder is replaced with the session's own, unless `keep_cwd` is true or another process has the session open.
     """
     folder = str(Path(options.open_options.cwd).resolve())  # noqa: ASYNC240  the loop has nothing else to do
     async with open_read_only(options.settings.data_dir / DATABASE_FILE) as store:

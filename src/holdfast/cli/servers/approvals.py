@@ -44,8 +44,8 @@ def list_approvals(*, as_json: bool) -> None:
 
     `holdfast servers revoke` revokes the approval of a server, `holdfast agents revoke` that of an agent or an AGENTS.md.
 
-    Every approval has an audit record. If an approval has none, it was not given with Holdfast: someone wrote it into the
-    store's file.
+    Holdfast records each approval in the audit. If the column "audit" says "no record", someone wrote the approval into the store's
+    file without Holdfast.
 
     \b
     Example:
@@ -120,7 +120,7 @@ def revoke(*, name: str, file: Path | None) -> None:
     """Revoke the approval of a project's server.
 
     From now on, no session gets the server until you approve it again. If it is running, it is ended within a few
-    seconds. This also works after the file or the project was deleted.
+    seconds. The command also works after the file or the project was deleted.
 
     \b
     Examples:

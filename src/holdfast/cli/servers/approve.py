@@ -34,7 +34,7 @@ from holdfast.resolve.validate import is_network_grant
 from holdfast.session.session import Session
 from holdfast.wire.mcp.tools import Tool
 
-_MAX_COMPARED_LINES = 2000  # comparing more would take too long
+_MAX_COMPARED_LINES = 2000  # the time to compare grows with the square of the number of lines
 _NEW_TOOLS = "{} has tools that are new or have changed since you approved them:"
 _HINTS = (
     "{} gives these hints about its tools. Until you approve them, Holdfast ignores the hints and asks"
@@ -102,7 +102,7 @@ def approve(  # noqa: PLR0913 - the options of the command
     A server runs confined, in all sessions, or with your rights, in direct sessions. An approval is only for what was
     shown: after a change, the server or tool needs a new approval.
 
-    Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage. With --confined or --direct and
+    Exit codes: 0 nothing awaits approval now, 1 something does, 2 invalid usage. With --confined or --direct and
     without a terminal, hints about tools that await approval do not change the exit code.
 
     \b
@@ -199,10 +199,9 @@ def _find_folder_above(folder: Path) -> Path | None:
 async def _print_undecided_tools(
     host: Host, session: Session, names: tuple[str, ...], session_arguments: list[str], *, has_rights: bool
 ) -> ReviewCounts:
-    """Print the tools and hints to approve, and the command that approves them. For use without a terminal.
+    """Print the tools and hints to approve, and the command (with `session_arguments`) that approves them.
 
-    `session_arguments` are added to that command. With `has_rights` (the user gave --confined or --direct), hints are only
-    mentioned, and do not count as undecided: the tools can be used without them.
+    With `has_rights` (the user gave --confined or --direct), hints do not count as undecided: the tools can be used without them.
     """
     reviewed = ReviewCounts()
     for name, withheld, without_hints in _list_undecided_tools(session, names):

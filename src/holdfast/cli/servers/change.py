@@ -101,10 +101,10 @@ def _make_entry(
 def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     """Add a server to your list.
 
-    Your list is the file in the setting servers.user_file. Every new direct session gets its servers, and so do open
-    sessions of the MCP clients of `holdfast up`. Write the server's command line after `--`, or give its address with --url. If a
-    value contains `${NAME}`, this is replaced with the environment variable when the server starts, so that the file need
-    not contain secrets.
+    Your list is the file in the setting servers.user_file. New direct sessions get the servers in it, and so do open
+    sessions of the MCP clients of `holdfast up`. Write the server's command line after `--`, or give its address with --url.
+    When the server starts, `${NAME}` in a value is replaced with the environment variable, so that the file need not
+    contain secrets.
 
     With --project, the server is added to the .mcp.json of the current folder. Everyone who uses it there has to approve it.
 
@@ -210,7 +210,7 @@ def _relative_path_warning(entry: JsonObject) -> str:
     command, arguments = entry.get("command"), entry.get("args", [])
     if not isinstance(command, str) or not isinstance(arguments, list) or entry.get("cwd"):
         return ""
-    words = [command] if "/" in command else []  # without a slash, it is a program on the PATH
+    words = [command] if "/" in command else []  # a word without a slash is a program on the PATH
     words += [word for word in arguments if isinstance(word, str) and Path(word).suffix]
     found = next((word for word in words if not Path(word).is_absolute() and Path(word).is_file()), None)
     if found is None:

@@ -30,7 +30,7 @@ def describe_entry(summary: EntrySummary, environ: Mapping[str, str] | None = No
         lines.append(f"cwd:       {quote(summary.cwd)}")
     if summary.url:
         lines.append(f"url:       {quote(ascii_host(summary.url))}")
-    # Variables such as PYTHONPATH.
+    # Variables that decide which code runs, such as PYTHONPATH.
     code_variables = {name: value for name, value in summary.env.items() if risky_variable_reason(name)}
     lines += _column("env:", _pairs({k: v for k, v in summary.env.items() if k not in code_variables}))
     lines += _column(

@@ -36,9 +36,9 @@ _MAX_BYTES = 16 * 1024 * 1024  # Claude Code's file also contains other data
 def import_servers(app: str, file: Path | None, *, dry_run: bool) -> None:
     """Import the servers of another MCP client.
 
-    Adds them to your list, the file in the setting servers.user_file: from then on they run without approval, in every
+    Adds the servers to your list, the file in the setting servers.user_file: from then on they run without approval, in every
     folder. Import only servers that you trust; --dry-run shows their whole entries, including secrets. If the client has a
-    server for one project only, the same holds here: only sessions in that project's folder get it. A server whose program depends on the session's folder is not
+    server for one project only, only sessions in that project's folder get the server. A server whose program depends on the session's folder is not
     imported. Servers that are already in your list stay unchanged, and so does the other client's file.
 
     \b

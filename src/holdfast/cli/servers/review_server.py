@@ -39,8 +39,8 @@ from holdfast.resolve.server_entry import ServerEntry
 from holdfast.sandbox.protected_folders import why_not_mounted
 
 _INVALID_ENTRY_STAGES = (Stage.LOAD, Stage.VALIDATE)
-_MAX_COMPARED_LINES = 2000  # comparing more would take too long
-_MAX_REGISTRIES = 8  # about how many the user is asked to allow for one package
+_MAX_COMPARED_LINES = 2000  # the time to compare grows with the square of the number of lines
+_MAX_REGISTRIES = 8  # a package for which the user has allowed more is not fetched
 _LATER = "or Enter to decide later:"
 _QUESTION = f"Allow it? [c]onfined, with your [r]ights, [n]o, {_LATER}"
 _CONFINED_QUESTION = f"Allow it? [c]onfined, [n]o, {_LATER}"
@@ -151,7 +151,7 @@ class _ProgramFiles:
     program: Program
     """The files of the project."""
     outside: tuple[str, ...] = ()
-    """The paths outside of the project that its sandbox shows."""
+    """The paths outside of the project that the server's sandbox shows."""
     problem: str = ""
     """Why the server cannot start in a sandbox; empty if it can."""
     package: FetchedPackage | None = None
@@ -315,7 +315,7 @@ class _Review:
                 n=0,
             )
         ]
-        marked = [line for line in compared[2:] if not line.startswith("@@")]  # without the header
+        marked = [line for line in compared[2:] if not line.startswith("@@")]  # skip the headers
         if marked:
             lines += ("since you approved it, the entry changed:", *(f"  {line}" for line in marked))
         elif digest != self._entry.digest:
@@ -325,10 +325,7 @@ class _Review:
         return lines
 
     async def _choose(self, summary: EntrySummary, last: ServerApproval | None) -> Rights | _Outcome:
-        """Ask the user, unless the command line decides. Returns the rights, or how the review ended without an approval.
-
-        The answer no is stored.
-        """
+        """Ask the user, unless the command line decides, and store a no. Returns the rights, or how the review ended without them."""
         only_confined = summary.is_confined
         if self._options.ask is None and self._options.rights is None and not self._options.yes:
             earlier = Rights.CONFINED if only_confined else self._earlier_rights(last)
@@ -380,7 +377,7 @@ class _Review:
     ) -> _ProgramFiles | None:
         """Fill in the variables of the command, and fetch its package. If other files would run, ask the user about them too.
 
-        Returns None if the package cannot be fetched, or the files are not allowed. Nothing is fetched before the user's first answer.
+        Returns None if the package cannot be fetched, or the files are not allowed.
         """
         filled_in = expand_command(argv, os.environ)
         final_files = await self._read_files(filled_in)
@@ -450,7 +447,7 @@ class _Review:
 
 
 def _masked_lines(summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
-    """The description of a server without secrets. It is stored, and compared with the next version of the server."""
+    """The description of a server without secrets. It is stored, and compared with the description at the next review."""
     without_problem = replace(files, problem="")  # a problem may come and go while the entry stays the same
     return [*describe_entry(mask_secrets(summary)), *_describe_outside(without_problem, program_path)]
 

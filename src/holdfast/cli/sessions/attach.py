@@ -69,7 +69,7 @@ def watch(*, session: str, after: int, as_json: bool) -> None:
 
     With --json, each line is an event with its number, time and kind. Press Ctrl-C to stop.
 
-    Exit codes: 0 the session was closed, 1 its process ended without closing it, 2 invalid usage.
+    Exit codes: 0 the session was closed; 1 no process has the session open, or its process ended without closing it; 2 invalid usage.
 
     \b
     Example:

@@ -14,7 +14,7 @@ from holdfast.store.lease import is_held
 from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import SessionState, StoredSession
 
-_MAX_EVENTS_READ = 20  # to find the first call; before it there are only a few events of the opening
+_MAX_EVENTS_READ = 20  # enough to find the first call: only a few events of the opening precede it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class SessionSummary:
     interrupted: tuple[MissingEnd, ...]
     """The events that end the calls and the turn that were running when the session's process ended. They are not stored yet."""
     is_damaged: bool = False
-    """Whether an event that the summary needs cannot be read. Then the title may be missing, and `interrupted` is empty."""
+    """Whether an event that the summary needs cannot be read. Then the title may be missing, or `interrupted` may be empty."""
 
     @property
     def state(self) -> SessionState:

@@ -21,8 +21,9 @@ from holdfast.store.store import Store
 from holdfast.store.types import SearchHit
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
-_MAX_HITS = 10_000  # of one search
-_MAX_SHOWN_HITS = 3  # of each session
+_MAX_SEARCHED = 10_000
+"""How many hits, and how many sessions, a search reads."""
+_MAX_HITS_PER_SESSION = 3
 _Match = tuple[SessionSummary, list[SearchHit]]
 """A session that was found, and the messages and titles in it that contain the words."""
 
@@ -161,7 +162,9 @@ def search(
                 lambda cursor: store.sessions(replace(sessions, cursor=cursor)), limit
             )
             return [(await summarize(store, stored), []) for stored in selected], more
-        hits, _ = await collect_pages(lambda cursor: store.search(replace(query, cursor=cursor)), _MAX_HITS)
+        hits, _ = await collect_pages(
+            lambda cursor: store.search(replace(query, cursor=cursor)), _MAX_SEARCHED
+        )
         by_session: dict[str, list[SearchHit]] = {}
         for hit in (*hits, *await _find_by_first_call(store, sessions, query.words)):
             by_session.setdefault(hit.session.context.session_id, []).append(hit)
@@ -190,7 +193,9 @@ def search(
 async def _find_by_first_call(store: Store, sessions: SessionQuery, words: str) -> list[SearchHit]:
     """Find sessions without a stored title by the title that they are listed with: their first call."""
     searched_words = parse_words(words)
-    found, _ = await collect_pages(lambda cursor: store.sessions(replace(sessions, cursor=cursor)), _MAX_HITS)
+    found, _ = await collect_pages(
+        lambda cursor: store.sessions(replace(sessions, cursor=cursor)), _MAX_SEARCHED
+    )
     titled = await with_titles(store, [stored for stored in found if not stored.title])
     return [
         SearchHit(session=stored, message_id="", seq=0, snippet=stored.title)
@@ -218,7 +223,7 @@ def _hit_rows(summary: SessionSummary, hits: list[SearchHit]) -> Iterator[tuple[
     first = (short_id(session.context.session_id), time_ago(session.updated), session.title)
     # Without repetitions, because a title repeats the first prompt. A session that was found without words has no hits.
     texts = [*dict.fromkeys(" ".join(hit.snippet.split()) for hit in hits)] or [""]
-    for number, text in enumerate(texts[:_MAX_SHOWN_HITS]):
+    for number, text in enumerate(texts[:_MAX_HITS_PER_SESSION]):
         yield (*(("", "", "") if number else first), text)
-    if len(texts) > _MAX_SHOWN_HITS:
-        yield "", "", "", f"… and {len(texts) - _MAX_SHOWN_HITS} more"
+    if len(texts) > _MAX_HITS_PER_SESSION:
+        yield "", "", "", f"… and {len(texts) - _MAX_HITS_PER_SESSION} more"

@@ -45,7 +45,7 @@ class _Details:
 def show(*, session: str, as_json: bool, path: Path | None) -> None:
     """Show the details of one session.
 
-    They include how long each phase of its last opening and the start of each server took.
+    The details include how long each phase of the session's last opening took, and the start of each server.
 
     \b
     Example:

@@ -30,7 +30,7 @@ from holdfast.toolkit.http_server import bind, serve_app
 _SERVER = {
     "command": sys.executable,
     "args": ["-m", "holdfast.cli.up.demo_server"],
-    "trust_level": "sandboxed",  # sandboxed sessions may use it, too
+    "trust_level": "sandboxed",  # sandboxed sessions may use the server, too
 }
 _SECRET = "the diary of the user"
 _TRIES = 3
