@@ -21,6 +21,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.guarded_names import INSTRUCTION_FILES
 from holdfast.model.server import Http, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
+from holdfast.resolve import executed_paths, unconfined_paths
 from holdfast.resolve.entry_summary import entry_command
 from holdfast.resolve.executed_paths import executed_by
 from holdfast.resolve.file_hashes import MAX_BYTES
@@ -613,6 +614,42 @@ async def test_approval_counts_for_sandboxed_sessions_that_are_open(
 
     assert (control, control_tool) == ("written", True)
     assert (written.splitlines()[-1], tool) == ("Read-only file system", False)
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+@pytest.mark.usefixtures("bwrap")
+@pytest.mark.parametrize("added", ["server", "link in the PATH"])
+async def test_program_that_the_user_adds_is_protected_from_servers_that_run_already(
+    make_host: HostFactory, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, added: str
+):
+    program, in_path = folder / "tools" / "notes.py", tmp_path / "bin"
+    program.parent.mkdir()
+    program.touch()
+    in_path.mkdir()
+    monkeypatch.setenv("PATH", f"{in_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(unconfined_paths, "_KEEP_SECONDS", 1e-6)
+    monkeypatch.setattr(executed_paths, "_KEEP_SECONDS", 1e-6)
+    async with (
+        make_host({"w": own_writer(tmp_path)}) as host,
+        host.session(cwd=folder, trust=Trust.SANDBOXED) as session,
+    ):
+        await host.approvals.on_change()
+        control = (await session.call("w.write", {"path": str(program)})).text
+        if added == "server":
+            user_file = host.settings.servers.user_file
+            entry = {"command": sys.executable, "args": [str(program)]}
+            user_file.write_text(json.dumps({"mcpServers": {"notes": entry}}))
+        else:
+            (in_path / "notes").symlink_to(program)
+        not_checked = (await session.call("w.write", {"path": str(program)})).text
+        await host.approvals.on_change()
+        written = (await session.call("w.write", {"path": str(program)})).text
+        await host.approvals.on_change()
+        again = (await session.call("w.write", {"path": str(program)})).text
+
+    assert (control, not_checked) == ("written", "written")
+    assert written.splitlines()[-1] == "Read-only file system"
+    assert again == "Read-only file system"  # the server was ended once
 
 
 @pytest.mark.parametrize("args", [["server.py"], ["-c", "exec(open('server.py').read())"]])

@@ -1,7 +1,8 @@
-"""End running servers that a new approval or revocation affects.
+"""End running servers that an approval, a revocation, or a change of the lists of servers affects.
 
-Servers whose approval was revoked are ended. Confined servers whose roots overlap with the folder of a newly approved program
-are also ended, unless their entry has `writable: ["."]`: the next call starts them again, and then they cannot change that program.
+Servers whose approval was revoked are ended. Confined servers are also ended if they can change what runs unconfined now: a program
+that was approved, or that a list of servers names, since they were started. The next call starts them again, and then they cannot
+change it. Servers whose entry has `writable: ["."]` are not ended.
 """
 
 import asyncio
@@ -11,42 +12,43 @@ from typing import Self
 from holdfast.audit.audit import Audit
 from holdfast.connect.link_pool import LinkPool
 from holdfast.host.edit_approvals import revoke_edit_approvals
+from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mounts import read_mounts, with_bind_mounts
+from holdfast.model.process import Confinement
 from holdfast.model.server import ServerSpec, Source
-from holdfast.resolve.approval_store import (
-    approved_program_folders,
-    is_entry_approved,
-    read_edit_approvals,
-)
-from holdfast.resolve.unconfined_paths import UnconfinedPaths
+from holdfast.resolve.approval_store import is_entry_approved, read_edit_approvals
+from holdfast.resolve.unconfined_paths import UnconfinedPathFinder, UnconfinedPaths
 from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import Approval
 
 log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 5.0
-"""How often the approvals that other processes stored are checked."""
+"""How often the approvals that other processes stored, and the lists of servers, are checked."""
 
 
 class ApprovalWatch:
-    """Compares the running servers of one host with the stored approvals."""
+    """Compares the running servers of one host with the stored approvals, and with the lists of servers."""
 
-    def __init__(self, store: Store, audit: Audit, links: LinkPool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        audit: Audit,
+        links: LinkPool,
+        confined_folders: ConfinedFolders,
+        unconfined_paths: UnconfinedPathFinder,
+    ) -> None:
         self._store = store
         self._audit = audit
         self._links = links
-        self._folders: frozenset[str] = frozenset()
-        """The folders of the approved programs at the last check."""
+        self._confined_folders = confined_folders
+        self._unconfined_paths = unconfined_paths
         self._followed: frozenset[Approval] = frozenset()
         """The approvals of later edits at the last check."""
 
     async def start(self) -> Self:
         """Read the approvals, and return this watch. Call this before the first server is started, so that no later change is missed."""
-        self._folders, followed = await self._store.read(
-            lambda tx: (approved_program_folders(tx), read_edit_approvals(tx))
-        )
-        self._followed = frozenset(followed)
+        self._followed = frozenset(await self._store.read(read_edit_approvals))
         return self
 
     async def run(self) -> None:
@@ -62,30 +64,38 @@ class ApprovalWatch:
         """End the servers that the approvals and revocations since the last check affect."""
         project = [spec for spec in self._links.specs() if spec.source is Source.PROJECT]
 
-        def read(tx: ReadTx) -> tuple[frozenset[str], list[ServerSpec], frozenset[Approval]]:
+        def read(tx: ReadTx) -> tuple[list[ServerSpec], frozenset[Approval]]:
             revoked = [spec for spec in project if not is_entry_approved(tx, spec)]
-            return approved_program_folders(tx), revoked, frozenset(read_edit_approvals(tx))
+            return revoked, frozenset(read_edit_approvals(tx))
 
-        folders, revoked, followed = await self._store.read(read)
+        revoked, followed = await self._store.read(read)
         await self._revoke_new_edit_approvals(followed - self._followed)
         self._followed = followed
-        new, self._folders = folders - self._folders, folders
-        if not new and not revoked:
+        running = [each for each in self._confined_folders.confinements if "." not in each.writable]
+        unconfined = await self._unconfined_paths.find() if running else UnconfinedPaths()
+        outdated = {each.roots for each in running if _can_change_more(each, unconfined)}
+        if not outdated and not revoked:
             return
-        approved = UnconfinedPaths(approved_folders=frozenset(with_bind_mounts(new, read_mounts())))
 
         def is_affected(spec: ServerSpec) -> bool:
             confinement = spec.confinement
             if spec in revoked or confinement is None:
                 return spec in revoked
-            return "." not in confinement.writable and bool(approved.read_only_roots(confinement.roots))
+            return "." not in confinement.writable and confinement.roots in outdated
 
         ended = [spec.name for spec in self._links.specs() if is_affected(spec)]
         if ended:
-            log.info("servers ended, because approvals have changed", extra={"servers": ended})
+            log.info("servers ended, because what runs unconfined has changed", extra={"servers": ended})
             await self._links.close_matching(is_affected)
 
     async def _revoke_new_edit_approvals(self, new: frozenset[Approval]) -> None:
         """Revoke new approvals of later edits in folders that a running confined server can write to."""
         for spec in self._links.specs() if new else ():
             await revoke_edit_approvals(self._store, self._audit, new, spec)
+
+
+def _can_change_more(confinement: Confinement, unconfined: UnconfinedPaths) -> bool:
+    """Whether a running server can change something that runs unconfined now, but did not when the server was started."""
+    read_only = {*unconfined.read_only_roots(confinement.roots)}
+    executed = {*unconfined.programs_in(confinement.roots)}
+    return not (read_only <= {*confinement.read_only} and executed <= {*confinement.executed})

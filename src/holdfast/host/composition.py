@@ -246,7 +246,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     # Set here because of a cycle: the opener gives sessions the tools that use `team` and `delegator`, which open sessions.
     team.opener = delegator.opener = opener
     # What runs in the background.
-    watch = await ApprovalWatch(store, audit, links).start()
+    watch = await ApprovalWatch(store, audit, links, confined_folders, unconfined_paths).start()
     approvals.on_change = watch.check
     await stack.enter_async_context(_in_background(watch.run()))
     config_watch = ConfigWatch(settings, admission, store, live)

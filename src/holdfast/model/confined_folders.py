@@ -32,19 +32,30 @@ _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ConfinedFolders:
-    """The roots of the confined servers that this host runs. A server can replace any path below its roots with a symbolic link, at any time."""
+    """The confined servers that this host runs, and their roots. A server can replace any path below its roots with a symbolic link, at any time."""
 
     def __init__(self) -> None:
         self._roots: Counter[str] = Counter()
+        self._running: dict[object, Confinement] = {}
+
+    @property
+    def confinements(self) -> tuple[Confinement, ...]:
+        """How each running server is confined, as it was when the server was started."""
+        return tuple(self._running.values())
 
     @contextmanager
     def running(self, confinement: Confinement | None) -> Iterator[None]:
-        """Count the roots that a server can change while it runs; None for a server that is not confined."""
-        roots = _changeable_roots(confinement) if confinement is not None else ()
+        """Keep a server's confinement, and count the roots that it can change, while it runs; None for a server that is not confined."""
+        if confinement is None:
+            yield
+            return
+        key, roots = object(), _changeable_roots(confinement)
+        self._running[key] = confinement
         self._roots.update(roots)
         try:
             yield
         finally:
+            del self._running[key]
             for root in roots:
                 self._roots[root] -= 1
                 if not self._roots[root]:
