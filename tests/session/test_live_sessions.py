@@ -14,7 +14,7 @@ from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.event import Event, Prompted, Replied, SessionClosed, StopReason, TurnEnded
 from holdfast.model.json import JsonObject
-from holdfast.model.permission import Mode
+from holdfast.model.permission import DoorKind, Mode
 from holdfast.model.trust import Trust
 from holdfast.session.attachment import Attachment
 from holdfast.session.session import Session
@@ -263,6 +263,23 @@ async def test_a_door_with_a_lower_limit_lowers_the_mode_of_the_session_it_joins
         await host.reopen(session.context.session_id, OpenOptions(cwd=tmp_path, opened_by="acp", mode=None))
 
         assert (before, session.permission.mode) == (Mode.AUTO, Mode.ASK)
+
+
+@pytest.mark.promise("SES-04")
+async def test_no_door_raises_the_mode_above_the_limit_for_an_application_that_has_the_session_open(
+    make_host: HostFactory, tmp_path: Path
+):
+    """The application has no door: it gave no function that answers."""
+    async with make_host({}, HOLDFAST_PERMISSION_MAX_MODE_PYTHON="ask") as host:
+        editor = OpenOptions(cwd=tmp_path, opened_by="acp", mode=None, door=ScriptedUser())
+        session = await host.open(editor)
+        async with host.reopen(session.context.session_id):
+            with raises_code(codes.NOT_PERMITTED):
+                await session.permission.change_mode(Mode.AUTO, DoorKind.CHAT)
+            limited = session.permission.mode
+        await session.permission.change_mode(Mode.AUTO, DoorKind.CHAT)
+
+        assert (limited, session.permission.mode) == (Mode.ASK, Mode.AUTO)
 
 
 @pytest.mark.parametrize(

@@ -192,9 +192,12 @@ async def test_events_after_a_gap_are_read_from_the_store():
         await append_many(record, 3)
         await record.close("closed")
         stored = [one async for one in store.events(record.hold.session_id)]
+        kept = kept_events(record)
+        read = [await read_all(record.events.subscribe(after)) for after in range(8)]
 
         assert await read_all(subscription) == stored
-        assert len(stored) == 8
+        assert read == [stored[after:] for after in range(8)]
+        assert (len(stored), kept) == (8, 4)
 
 
 async def test_event_that_is_stored_late_reaches_a_waiting_subscriber():

@@ -281,8 +281,7 @@ class Opener:
                 session.permission.how_to_choose_mode = (
                     'In Python, the mode is the option `permission`: permission="auto".'
                 )
-        kind = _door_kind(options)
-        session.uses.add(None if options.door is None else session.attach(options.door, kind=kind))
+        session.begin_use(options.door, _door_kind(options))
         try:
             await session.open(opening_events, stored_seq=stored_seq)
         except BaseException:
@@ -447,9 +446,9 @@ async def _join(session: Session, opened_with: OpenOptions, plan: SessionPlan) -
             hint="Leave `servers` out, or close the session where it is open and open it again.",
             session_id=session.context.session_id,
         )
-    kind, door = _door_kind(plan.options), plan.options.door
+    kind = _door_kind(plan.options)
     await lower_mode_for(session, kind, plan.rules, plan.options.mode)
-    session.uses.add(None if door is None else session.attach(door, kind=kind))
+    session.begin_use(plan.options.door, kind)
     return session
 
 

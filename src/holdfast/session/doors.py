@@ -1,5 +1,6 @@
 """The doors that are attached to a live session."""
 
+from collections import Counter
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -60,6 +61,7 @@ class Doors:
         self._events = events
         self._permission_wait = permission_wait
         self._attached: list[AttachedDoor] = []
+        self._kinds_without_door: Counter[DoorKind] = Counter()
         self._questions: set[OpenQuestion[Any]] = set()
         self._rejected_by: dict[str, str] = {}
         """By the id of a call: the name of the door that rejected it, if several doors were asked."""
@@ -87,10 +89,19 @@ class Doors:
     def count(self) -> int:
         return len(self._attached)
 
+    def begin_without_door(self, kind: DoorKind) -> None:
+        """Note that a caller without a door has the session open, such as an application. The limit for its mode holds, too."""
+        self._kinds_without_door[kind] += 1
+
+    def end_without_door(self, kind: DoorKind) -> None:
+        """Note that such a caller no longer has the session open."""
+        self._kinds_without_door[kind] -= 1
+
     @property
     def kinds(self) -> set[DoorKind]:
-        """The kinds of the attached doors that may answer questions."""
-        return {each.kind for each in self._attached if each.kind is not None and each.may_answer}
+        """The kinds of the attached doors that may answer questions, and of the callers without a door."""
+        attached = {each.kind for each in self._attached if each.kind is not None and each.may_answer}
+        return attached | {kind for kind, count in self._kinds_without_door.items() if count > 0}
 
     @property
     def answering_count(self) -> int:

@@ -189,7 +189,7 @@ class Session(ServerAccess):
 
     async def _end_use(self, use: SessionUse) -> None:
         if self.uses.remove(use):
-            use.detach()
+            use.end()
         else:
             await self.close()
 
@@ -231,6 +231,17 @@ class Session(ServerAccess):
             raise bad_type("door", "a holdfast.Door", door)
         attached = self.doors.attach(door, may_answer=may_answer, kind=kind)
         return Attachment(attached, self.doors, self.record.events, self._turns)
+
+    def begin_use(self, door: Door | None, kind: DoorKind) -> None:
+        """Add a caller that opened or joined the session, with its own door if it has one.
+
+        The mode cannot be raised above the limit for this kind of caller until it has left.
+        """
+        if door is not None:
+            self.uses.add(self.attach(door, kind=kind).detach)
+            return
+        self.doors.begin_without_door(kind)
+        self.uses.add(partial(self.doors.end_without_door, kind))
 
     def subscribe(self, after: int = 0) -> Subscription:
         """All events after this number: first those that are already stored, then each new one."""

@@ -1,20 +1,20 @@
 """The callers that use a session: those that opened it, and those that joined it."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 from holdfast.connect.scope import Scope, enter_scope
-from holdfast.session.attachment import Attachment
 
 
 class SessionUse:
     """One caller's use of a session, until the end of its `async with` block."""
 
-    def __init__(self, attachment: Attachment | None) -> None:
+    def __init__(self, on_end: Callable[[], object] | None) -> None:
         self.task: asyncio.Task[Any] | None = asyncio.current_task()
         self.is_in_block = False
-        self._attachment = attachment
+        self._on_end = on_end
         self._block = ExitStack()
 
     @property
@@ -29,10 +29,10 @@ class SessionUse:
     def leave_block(self) -> None:
         self._block.close()
 
-    def detach(self) -> None:
-        """Detach the caller's own door, if there is one."""
-        if self._attachment is not None:
-            self._attachment.detach()
+    def end(self) -> None:
+        """The caller has left, and the session stays open for others."""
+        if self._on_end is not None:
+            self._on_end()
 
 
 class SessionUses:
@@ -41,10 +41,10 @@ class SessionUses:
     def __init__(self) -> None:
         self._uses: list[SessionUse] = []
 
-    def add(self, attachment: Attachment | None = None) -> SessionUse:
-        """Add a use by the current task. `attachment` is that of the caller's own door."""
+    def add(self, on_end: Callable[[], object] | None = None) -> SessionUse:
+        """Add a use by the current task. `on_end` is called when it ends while the session stays open for others."""
         self._drop_left_open()
-        use = SessionUse(attachment)
+        use = SessionUse(on_end)
         self._uses.append(use)
         return use
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.remote.client import AttachRequest, RemoteSession, attach_to_owner
-from holdfast.host.remote.sockets import SOCKETS_FOLDER
+from holdfast.host.remote.sockets import SOCKETS_FOLDER, open_listening_socket
 from holdfast.model import codes
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
@@ -182,6 +183,25 @@ async def test_owner_that_does_not_answer_holds_the_session(owner: Owner):
             pass
 
     assert refused.value.code is codes.SESSION_HELD
+
+
+@pytest.mark.promise("SES-01")
+async def test_only_the_user_can_open_the_folder_and_the_socket(owner: Owner):
+    folder = owner.data / SOCKETS_FOLDER
+
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / owner.lease.holder_id)]
+
+    assert modes == [0o700, 0o600]
+
+
+def test_no_host_listens_in_a_folder_that_others_can_open(tmp_path: Path):
+    folder = tmp_path / SOCKETS_FOLDER
+    folder.mkdir(mode=0o755)
+
+    with pytest.raises(HoldfastError, match="not a folder that only you can open"):
+        open_listening_socket(tmp_path, "name")
+
+    assert [*folder.iterdir()] == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

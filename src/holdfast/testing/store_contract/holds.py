@@ -9,12 +9,12 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Titled
-from holdfast.model.ids import new_turn_id
+from holdfast.model.ids import new_message_id, new_session_id, new_turn_id
 from holdfast.store.lease import is_interrupted
 from holdfast.store.owner import this_process
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.store import Store, Tx
-from holdfast.store.types import Hold, NewSession, SessionChange
+from holdfast.store.types import Hold, InboxMessage, NewSession, SessionChange
 from holdfast.testing.store_contract.factories import OpenStore, create_session, hold_session, make_prompt
 
 ELSEWHERE = replace(this_process(), machine="elsewhere")
@@ -27,6 +27,16 @@ async def _append_in_batches(store: Store, hold: Hold) -> None:
             await appender.append(Titled(title=str(number)))
 
 
+def _message(hold: Hold) -> InboxMessage:
+    return InboxMessage(
+        message_id=new_message_id(),
+        sender=hold.session_id,
+        sender_title="",
+        target=new_session_id(),
+        text="late",
+    )
+
+
 WRITES: dict[str, Callable[[Store, Hold], Awaitable[object]]] = {
     "append": lambda store, hold: store.append(hold, Titled(title="late")),
     "append_many": lambda store, hold: store.write(lambda tx: tx.append_many(hold, [Titled(title="late")])),
@@ -34,6 +44,8 @@ WRITES: dict[str, Callable[[Store, Hold], Awaitable[object]]] = {
     "change": lambda store, hold: store.write(lambda tx: tx.change(hold, SessionChange(title="late"))),
     "delete": lambda store, hold: store.write(lambda tx: tx.delete(hold)),
     "delete_part": lambda store, hold: store.write(lambda tx: tx.delete_part(hold)),
+    "send": lambda store, hold: store.write(lambda tx: tx.send(hold, _message(hold))),
+    "deliver": lambda store, hold: store.write(lambda tx: tx.deliver(hold, new_message_id())),
     "check": lambda store, hold: store.write(lambda tx: tx.check_hold(hold)),
 }
 
