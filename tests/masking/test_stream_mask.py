@@ -44,7 +44,7 @@ def test_pieces_are_masked_like_the_whole_text(secrets: list[str], text: str, cu
     masked = StreamMask(mask)
     shown = [masked.feed(text[begin:end]) for begin, end in pairwise(borders)]
 
-    whole = "".join(shown) + masked.pending
+    whole = "".join(shown) + masked.delayed
     assert whole.replace(MASKED, "*").replace("**", "*") == mask.mask_known(text).replace(MASKED, "*")
 
 
@@ -55,7 +55,7 @@ def test_text_without_secrets_is_unchanged_and_only_the_beginning_of_a_secret_wa
     masked, shown = StreamMask(Mask.of([SECRET])), ""
     for at in range(0, len(text), size):
         shown += masked.feed(text[at : at + size])
-        assert any(held.startswith(masked.pending) for held in (SECRET, "hft_", *Mask.of([SECRET]).secrets))
+        assert any(held.startswith(masked.delayed) for held in (SECRET, "hft_", *Mask.of([SECRET]).secrets))
 
     assert shown + masked.flush() == text
 
@@ -96,7 +96,7 @@ def test_little_is_held_back_of_a_very_long_secret() -> None:
     longest, shown = 0, ""
     for at in range(0, len(secret), 4):
         shown += masked.feed(secret[at : at + 4])
-        longest = max(longest, len(masked.pending))
+        longest = max(longest, len(masked.delayed))
 
     assert longest < MAX_FRAGMENT_LENGTH
     assert set((shown + masked.flush()).split(MASKED)) == {""}

@@ -32,10 +32,10 @@ from holdfast.resolve.approval_store import (
     is_entry_approved,
     read_approved_program,
     read_edit_approvals,
-    read_ended_edits,
     read_last_answer,
     read_last_definition,
     read_server_answers,
+    read_server_that_ended_edits,
     read_shown_entry,
     read_tool_pins,
     remove_other_answers,
@@ -218,7 +218,7 @@ class Approvals:
         def read_approval(tx: ReadTx) -> tuple[ApprovedProgram, bool, str]:
             key = spec.origin, spec.name
             approved = read_approved_program(tx, *key, spec.digest)
-            return approved, covers_later_edits(tx, *key, spec.digest), read_ended_edits(tx, *key)
+            return approved, covers_later_edits(tx, *key, spec.digest), read_server_that_ended_edits(tx, *key)
 
         approved, is_followed, ended_by = await self._store.read(read_approval)
         read_files = partial(self._read_program, argv, folder, module_folders=stdio.module_folders)
@@ -256,7 +256,7 @@ class Approvals:
         """How the program differs from the one that was approved last; empty if none was, or if it does not differ."""
         key = entry.origin, entry.name
         approved, ended_by = await self._store.read(
-            lambda tx: (read_approved_program(tx, *key, entry.digest), read_ended_edits(tx, *key))
+            lambda tx: (read_approved_program(tx, *key, entry.digest), read_server_that_ended_edits(tx, *key))
         )
         if not approved.last_parts:
             return ""

@@ -240,7 +240,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         permission_wait=settings.permission.wait,
         server_wait_seconds=settings.links.wait_seconds,
         can_spawn=can_spawn,
-        max_children=settings.agents.max_children,
+        max_sub_agents=settings.agents.max_children,
         tracer=tracer,
     )
     # Set here because of a cycle: the opener gives sessions the tools that use `team` and `delegator`, which open sessions.

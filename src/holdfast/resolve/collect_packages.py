@@ -11,7 +11,7 @@ from holdfast.resolve.command_words import CODE_SUFFIXES, MAX_WORDS, PACKAGE_FIL
 from holdfast.resolve.manifests import mapped_files, package_scripts
 from holdfast.resolve.program_imports import UNCHECKED, javascript_candidates, python_module_candidates
 
-_MAX_LOOK_UPS = 50_000  # how many paths are checked, at which an imported file may be
+_MAX_LOOK_UPS = 50_000  # at how many paths imported files are looked for
 _PYTHON_MANIFESTS = (
     "pyproject.toml",
     "setup.cfg",
@@ -43,7 +43,7 @@ class PackageCollector:
         self._packages: set[str] = set()
         self._built: set[str] = set()
 
-    def look_up(self, path: str, *, runner: str = "") -> bool:
+    def add_imported_file(self, path: str, *, runner: str = "") -> bool:
         """Add an imported file, if there is one at this path. Return False if too many paths were looked up."""
         path = path and os.path.normpath(path)
         if path == UNCHECKED:
@@ -97,7 +97,7 @@ class PackageCollector:
         self._packages.add(folder)
         self._files.add(f"{folder}/package.json")
         for target in mapped_files(self._project.read_package(folder)):
-            self.look_up(UNCHECKED if "*" in target else self._project.absolute(target, folder))
+            self.add_imported_file(UNCHECKED if "*" in target else self._project.absolute(target, folder))
 
     def add_module(self, name: str, base: str) -> None:
         """Add a Python module that is imported by name."""

@@ -29,7 +29,7 @@ class SessionConfig:
     has_title: bool = False
     """If False, the first prompt for which `make_title` returns one gives the session its title."""
     budget: BudgetLimits = NO_LIMITS
-    max_children: int = 4
+    max_sub_agents: int = 4
     """How many sub-agents of the root session may run at a time."""
     definition: AgentDefinition | None = None
     parent: "Session | None" = None

@@ -59,7 +59,7 @@ class SubAgentTask:
 def reserve_sub_agent(session: "Session", task: SubAgentTask) -> BudgetShare:
     """Reserve the budget of a new sub-agent. Raise if there are too many sub-agents, or too little of the budget is left. The caller must end the share."""
     budget = session.budget if task.parent is None else task.parent.share
-    return budget.start_child(_budget_limits(task))
+    return budget.start_sub_agent(_budget_limits(task))
 
 
 async def run_sub_agent(session: "Session", task: SubAgentTask, share: BudgetShare) -> str:
