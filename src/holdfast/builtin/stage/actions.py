@@ -332,7 +332,7 @@ async def _arm(tab: Tab, target: ActionTarget) -> list[Document]:
 def _check_press(tab: Tab, target: ActionTarget, press: Press) -> None:
     if press.cover is not None:
         raise _covered_error(tab, target.ref_number, press.cover)
-    if press.outcome == "missed" and tab.asked_for_program is not None:
+    if press.outcome == "missed" and tab.asked_for_program_at is not None:
         message = "The page asked to open another program, so it gets no more clicks. To load it again, call goto with reload."
         raise ToolError(NO_EFFECT, message)
     if press.outcome == "missed":

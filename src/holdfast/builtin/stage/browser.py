@@ -105,7 +105,9 @@ class Stage:
 
     def answer_dialog(self, tab: Tab, event: cdp.PageJavascriptDialogOpening) -> tuple[bool, str | None]:
         """Decide whether to accept a dialog, and what to type into it. The next answer reports the dialog."""
-        dialog, text = self.dialogs.answer(tab.id, event.type, event.message, is_leaving=tab.is_leaving)
+        dialog, text = self.dialogs.choose_answer(
+            tab.id, event.type, event.message, is_leaving=tab.is_leaving
+        )
         what = f"{dialog.kind} dialog {'accepted' if dialog.accepted else 'dismissed'} in {tab.id}"
         self.notices.add(what, dialog.message)
         return dialog.accepted, text
@@ -218,8 +220,8 @@ class Browser:
         await tab.ready.wait()
         return tab
 
-    async def read_titles(self) -> None:
-        """Ask for the titles of all tabs: the browser does not report every change of a title."""
+    async def update_titles(self) -> None:
+        """Get the titles of all tabs from the browser, because it does not report every change of a title."""
         with browser_failures():
             targets = await self.connection.send(cdp.TargetGetTargets())
         for info in targets.target_infos:
@@ -335,7 +337,7 @@ class Browser:
         download = stage.downloads.find(event.guid)
         if download is None:
             return
-        if stage.downloads.progress(download, event):
+        if stage.downloads.record_progress(download, event):
             self._cancel(stage, download)
         for tab in stage.tabs.values():
             tab.wake()
@@ -358,7 +360,7 @@ class Browser:
         for guid in stage.downloads.unknown(files):
             self._note_download(stage, *stage.downloads.begin_unreported(guid))
         for download in stage.downloads.unreported():
-            if stage.downloads.progress_unreported(download, files.get(download.guid)):
+            if stage.downloads.record_unreported_progress(download, files.get(download.guid)):
                 self._cancel(stage, download)
         for guid in stage.downloads.refused(files):
             await _THREADS.run(remove_download, folder, f"{stage.download_folder}/{guid}")

@@ -261,7 +261,7 @@ async def _describe_request(tab: Tab, request: Request, budget: int) -> list[str
     lines.append(f"{status}, {request.size if request.size is not None else '?'} bytes")
     lines += _headers("< ", request.response_headers)
     if (
-        request.ended is not None
+        request.ended_at is not None
         and not request.failure
         and request.mime_type.startswith(("text/", "application/"))
     ):
