@@ -18,18 +18,18 @@ from tests.sandbox.support import copy_source
 def test_folder_counts_until_the_last_server_in_it_has_ended():
     folders, confinement = ConfinedFolders(), Confinement(roots=("/home/ann/blog",))
 
-    with folders.running(confinement):
-        with folders.running(confinement), folders.running(None):
+    with folders.add_while_running(confinement):
+        with folders.add_while_running(confinement), folders.add_while_running(None):
             pass
-        during = folders.contain("/home/ann/blog/post.md")
+        during = folders.is_changeable("/home/ann/blog/post.md")
 
-    assert (during, folders.contain("/home/ann/blog/post.md")) == (True, False)
+    assert (during, folders.is_changeable("/home/ann/blog/post.md")) == (True, False)
 
 
 def test_path_counts_if_it_is_anywhere_below_a_root():
     folders = ConfinedFolders()
 
-    with folders.running(Confinement(roots=("/home/ann/blog", "/srv"))):
+    with folders.add_while_running(Confinement(roots=("/home/ann/blog", "/srv"))):
         found = [
             path
             for path in (
@@ -39,7 +39,7 @@ def test_path_counts_if_it_is_anywhere_below_a_root():
                 "/home/ann/x",
                 "/home/ann/blog",
             )
-            if folders.contain(path)
+            if folders.is_changeable(path)
         ]
 
     assert found == ["/home/ann/blog/a/b", "/srv/x"]
@@ -48,8 +48,8 @@ def test_path_counts_if_it_is_anywhere_below_a_root():
 def test_root_of_the_file_system_contains_everything():
     folders = ConfinedFolders()
 
-    with folders.running(Confinement(roots=("/",))):
-        assert folders.contain(str(Path("/etc/passwd")))
+    with folders.add_while_running(Confinement(roots=("/",))):
+        assert folders.is_changeable(str(Path("/etc/passwd")))
 
 
 def test_roots_that_a_server_can_only_read_do_not_count():
@@ -57,10 +57,10 @@ def test_roots_that_a_server_can_only_read_do_not_count():
     confinement = Confinement(roots=roots, read_only=("/home/ann/blog",), executed=("/srv",))
     granted = Confinement(roots=roots, read_only=("/home/ann/blog",), writable=(".git",))
 
-    with folders.running(confinement):
-        reader = [folders.contain(f"{root}/x") for root in roots]
-    with folders.running(granted):
-        writer = [folders.contain(f"{root}/x") for root in roots]
+    with folders.add_while_running(confinement):
+        reader = [folders.is_changeable(f"{root}/x") for root in roots]
+    with folders.add_while_running(granted):
+        writer = [folders.is_changeable(f"{root}/x") for root in roots]
 
     assert (reader, writer) == ([False, False, True], [True, True, True])
 
@@ -71,19 +71,19 @@ AS_USER = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
-from holdfast.model.confined_folders import lock_root, locks_folder, is_confined_server_running_in
+from holdfast.model.confined_folders import lock_root, locks_folder, can_confined_server_change
 from holdfast.model.errors import HoldfastError
 
 root = sys.argv[3]
 found = [str(locks_folder())]
 try:
     locks = lock_root(root, [os.stat(root)])
-    found += ["locked", is_confined_server_running_in(root)]
-    locks.running.close()
-    locks.writing.close()
-    locks.setup.close()
+    found += ["locked", can_confined_server_change(root)]
+    locks.running_lock.close()
+    locks.writing_lock.close()
+    locks.setup_locks.close()
 except HoldfastError as error:
-    found += [error.message, is_confined_server_running_in(root)]
+    found += [error.message, can_confined_server_change(root)]
 print(json.dumps(found))
 """
 UID = 3_000_000 + os.getpid()  # no account has this number

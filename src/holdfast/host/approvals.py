@@ -125,7 +125,7 @@ class Approvals:
         folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a text, not a `Path`
         return await run_with_file_timeout(why_not_to_follow, entry.name, folder, program, path=folder)
 
-    async def followed_edits(self) -> frozenset[str]:
+    async def entries_with_followed_edits(self) -> frozenset[str]:
         """The digests of the project entries for which later edits of their program are approved."""
         approvals = await self._store.read(read_edit_approvals)
         return frozenset(approval.content_hash for approval in approvals)
@@ -452,7 +452,7 @@ def _why_not_approved(program: Program, approved: ApprovedProgram) -> str:
 
 
 def _is_as_approved(program: Program, approved: ApprovedProgram) -> bool:
-    """Whether the program has the same parts as when it was approved, or none both times."""
+    """Whether the program has the same parts as when it was approved. It may have had none then, and have none now."""
     if not program.parts and not approved.digests:
         return True
     return program.digest in approved.digests

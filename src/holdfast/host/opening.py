@@ -358,7 +358,7 @@ class Opener:
                     spec, tools, plan, record.mask, throttle
                 ),
                 read_log=self.server_logs.read,
-                mask_secret_files=self.secret_files.register_changed,
+                mask_secret_files=self.secret_files.mask_changed,
                 stage_seconds=plan.timer.seconds,
                 tracer=self.tracer,
                 describe_missing=lambda tool: plan.admission.describe_missing_builtin(tool, plan),

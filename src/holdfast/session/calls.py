@@ -323,7 +323,7 @@ class Calls:
         If the server was restarted while the question was open, list its tools again: the user allowed the tool that was shown.
         """
         link_before = self._deps.links.find_usable(scope, tool.server)
-        permission = await self._permission.check(
+        permission = await self._permission.decide_or_ask(
             tool_call, tool, partial(self._preview, scope, tool, tool_call)
         )
         can_restart = not isinstance(tool.server.transport, InProcess)

@@ -478,10 +478,11 @@ class Servers:
         with link.use(), self._translate_timeout(spec.name, "tools"):
             async with asyncio.timeout(self._deps.options.list_seconds):
                 tools = await connection.list_tools(meta=build_meta(self._scope, spec, links.aliases))
-        self._check_tool_count(spec, len(tools))
+        self._set_tool_count(spec, len(tools))
         return await self._deps.screen(spec, tools, self._scope.throttle)
 
-    def _check_tool_count(self, spec: ServerSpec, number: int) -> None:
+    def _set_tool_count(self, spec: ServerSpec, number: int) -> None:
+        """Store how many tools the server has listed. Raise TOO_LARGE if the session then has too many."""
         if spec.source is Source.BUILTIN:
             return
         other_tools = sum(server.tool_count for name, server in self._servers.items() if name != spec.name)
