@@ -67,7 +67,7 @@ async def test_downloads_of_frames_that_are_gone_are_bounded(
         async def find_nothing(browser: Browser) -> None:
             pass
 
-        monkeypatch.setattr(Browser, "find_unreported_downloads", find_nothing)
+        monkeypatch.setattr(Browser, "update_unreported_downloads", find_nothing)
 
     stage = await _download(client, site, "frame")
     if is_protected:

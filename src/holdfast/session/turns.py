@@ -21,7 +21,7 @@ from holdfast.session.doors import AttachedDoor
 from holdfast.session.mailbox import Mailbox, message_blocks
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
-from holdfast.session.session_spans import SessionSpans, describe_turn
+from holdfast.session.session_spans import SessionSpans, add_turn_attributes
 from holdfast.session.session_title import make_title
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.wire.strict_json import has_more_values
@@ -262,7 +262,7 @@ class Turns:
                 reason = await self._run_agent(prompt, context)
             finally:
                 failure = "" if context.failure is None else context.failure.code.name
-                describe_turn(span, reason, context.usage, failure)
+                add_turn_attributes(span, reason, context.usage, failure)
         return reason
 
     async def _run_agent(self, prompt: Prompt, context: SessionTurnContext) -> StopReason:

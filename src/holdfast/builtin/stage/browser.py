@@ -322,7 +322,7 @@ class Browser:
         if stage is None and len(self.stages) == 1:
             stage = next(iter(self.stages.values()))
         if stage is None:
-            return  # the frame of the download is gone: `find_unreported_downloads` finds the download later
+            return  # the frame of the download is gone: `update_unreported_downloads` finds the download later
         self._note_download(stage, *stage.downloads.begin(event))
 
     def _note_download(self, stage: Stage, number: int, download: Download) -> None:
@@ -342,17 +342,17 @@ class Browser:
         for tab in stage.tabs.values():
             tab.wake()
 
-    async def find_unreported_downloads(self) -> None:
-        """Find downloads by their files. The browser does not report a download if its tab or frame is gone when the server answers."""
+    async def update_unreported_downloads(self) -> None:
+        """Add and update the downloads that the browser does not report, by their files: those whose tab or frame was gone when the server answered."""
         if self.process is None:
             return  # the downloads of an attached browser are the user's
         for stage in list(self.stages.values()):
             with contextlib.suppress(
                 OSError, ToolError, HoldfastError, CdpError, ConnectionLostError, NoAnswerError
             ):
-                await self._find_unreported_downloads(stage, self.process.folder)
+                await self._update_unreported_downloads(stage, self.process.folder)
 
-    async def _find_unreported_downloads(self, stage: Stage, folder: Path) -> None:
+    async def _update_unreported_downloads(self, stage: Stage, folder: Path) -> None:
         files = await _THREADS.run(list_downloads, folder, stage.download_folder)
         if stage.downloads.unknown(files):
             # Any command will do: events that are under way arrive before its answer.
@@ -370,7 +370,7 @@ class Browser:
     async def _watch_downloads(self) -> None:
         while not self.connection.closed.is_set():
             await asyncio.sleep(_DOWNLOAD_CHECK_SECONDS)
-            await self.find_unreported_downloads()
+            await self.update_unreported_downloads()
 
     def _cancel(self, stage: Stage, download: Download) -> None:
         self.connection.post(

@@ -450,7 +450,7 @@ class _Review:
 
 
 def _masked_lines(summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
-    """The description of a server without secrets. It is stored, and compared with the description at the next review."""
+    """The description of a server, with secrets masked. It is stored, and compared with the description at the next review."""
     without_problem = replace(files, problem="")  # a problem may come and go while the entry stays the same
     return [*describe_entry(mask_secrets(summary)), *_describe_outside(without_problem, program_path)]
 

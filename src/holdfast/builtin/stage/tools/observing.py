@@ -72,7 +72,7 @@ class ObservingTools(StageTools):
     ) -> dict[str, Any]:
         """List downloads, or save one."""
         stage = self._owners.stage(call)
-        await stage.browser.find_unreported_downloads()
+        await stage.browser.update_unreported_downloads()
         if number or save_as:
             download, process = _find_download(stage, number)
             if not save_as:
