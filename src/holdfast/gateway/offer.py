@@ -74,7 +74,7 @@ class Offer:
     def is_bare(self, server: str) -> bool:
         """Whether the tools and prompts of a server keep the names that it gave them, without a prefix.
 
-        If servers are added later, or all others are removed, the names stay, because the client may already use them.
+        If servers are added later, or all but one are removed, the names stay, because the client may already use them.
         """
         if self._bare_names is not None:
             return self._bare_names

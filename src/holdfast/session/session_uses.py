@@ -58,11 +58,11 @@ class SessionUses:
             self._uses.remove(use)
 
     def begin_block(self) -> SessionUse:
-        """The use whose block begins, if possible that of the current task. If every use is in a block, a new one."""
+        """Return a use that is in no block, if possible one of the current task. If there is none, add one."""
         return self._find(is_in_block=False) or self.add()
 
     def end_block(self) -> SessionUse | None:
-        """The use whose block ends; None if no use is in a block."""
+        """Return a use that is in a block, if possible one of the current task; None if there is none."""
         return self._find(is_in_block=True)
 
     def remove(self, use: SessionUse) -> bool:
