@@ -54,6 +54,8 @@ class PackageCollector:
                 self._files.is_partial = True
                 return False
             self._looked_up.add(path)
+            if _is_file(path):
+                self._files.is_partial |= not self._project.include_imported(path)
             self._files.add(path, runner=runner)
             for compiled in self._files.compiled_variants(path):
                 self._files.add(compiled)
