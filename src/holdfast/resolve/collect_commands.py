@@ -50,6 +50,7 @@ from holdfast.resolve.manifests import (
     without_quotes,
 )
 from holdfast.resolve.program_imports import (
+    JAVASCRIPT_MODULES,
     PYTHON_MODULES,
     import_candidates,
     javascript_candidates,
@@ -204,7 +205,10 @@ class CommandCollector:
     def _add_inline_code(self, text: str, base: str) -> None:
         """Add the modules and files that code in the command names: `python -c 'import server'`, `node -e 'require("./x")'`."""
         source, languages = text.encode(errors="replace"), (Language.PYTHON, Language.JAVASCRIPT)
-        self._files.is_partial |= loads_computed_names(source, languages)
+        if loads_computed_names(source, languages):
+            self._files.is_partial = True
+            for suffixes in (PYTHON_MODULES, JAVASCRIPT_MODULES):
+                self._files.add_sibling_modules(base, suffixes, with_content=True)
         for path in import_candidates(f"{base}/code", source, languages, (base, f"{base}/src")):
             self._packages.look_up(path)
         for word in dict.fromkeys(words_in_code(text)):

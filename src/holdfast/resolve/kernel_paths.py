@@ -24,7 +24,7 @@ def check_no_kernel_paths(server: ServerSpec) -> None:
     stdio = server.transport
     if server.source in TRUSTED_SOURCES or not isinstance(stdio, Stdio):
         return
-    folder = server.origin.rpartition("/")[0]
+    folder = server.origin.rpartition("/")[0] or "/-"  # a client's folder is not known here
     values = {"command": stdio.command, **{f"env: {name}": value for name, value in stdio.env.items()}}
     values.update((f"args[{index}]", word) for index, word in enumerate(stdio.args))
     for key, value in values.items():
@@ -53,5 +53,5 @@ def is_kernel_path(path: str) -> bool:
 def _paths(text: str, folder: str) -> Iterator[str]:
     for word in _SEPARATORS.split(text):
         before, slash, after = word.partition("/")
-        if slash:
+        if slash and ("proc" in after or "dev" in after):
             yield f"/{after}" if not before or before[0] in _NO_FOLDER else f"{folder}/{word}"

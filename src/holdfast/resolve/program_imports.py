@@ -15,17 +15,21 @@ _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
 # No pattern here may begin at many places and read to the same end from each: the cost must be linear in the source. So each repetition
 # is possessive (`++`), and stops at the character with which the pattern begins.
+# From `from` or `import` to the end of the line, over brackets and escaped line ends. What looks like an import may be in a string or a
+# comment: then the text that it swallows is searched with it.
+_PYTHON_IMPORT = re.compile(r"\b(?:from|import)\b(?:[^\n\\(]++|\\.|\((?:[^)#]++|#[^\n]*+)*+\)?)*+", re.DOTALL)
 # Python also takes other letters than those of ASCII, and compares names in their NFKC form.
 _PYTHON_WORD = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff]++")
 _MAX_WORD = 1000  # a longer word is not normalized: it costs the square of the length
 _RELATIVE_IMPORT = re.compile(r"\bfrom[ \t\f\r\n\\]*+(\.[. \t\f\r\n\\]*+)")
 _STAR_IMPORT = re.compile(r"\bimport[( \t\f\r\n\\]*+\*")
-# With these words, a Python source can import modules under names that it computes, or from other folders.
+# With these words, a Python source can import or run files under names that it computes, or from other folders.
 _PYTHON_COMPUTES = frozenset(
     (
         *("exec", "eval", "execfile", "__import__", "__builtins__", "builtins", "importlib", "import_module"),
         *("imp", "runpy", "run_module", "run_path", "pkgutil", "zipimport", "site", "addsitedir"),
-        *("__path__", "meta_path", "path_hooks"),
+        *("__path__", "meta_path", "path_hooks", "marshal", "ctypes"),
+        *("subprocess", "Popen", "execv", "execve", "execvp", "posix_spawn"),
     )
 )
 _CHANGES_SEARCH = re.compile(r"\bsys\s*+\.\s*+path\b|\bfrom\s++sys\b|\bsys\s++as\b")
@@ -96,7 +100,7 @@ def import_candidates(
         yield from _imported_by_javascript(folder, source)
     if Language.PYTHON in languages:
         text = _decode_python(source)
-        words, are_all = _python_words(text)
+        words, are_all = _imported_words(text)
         if not are_all or "\ufffd" in text:  # in a name, U+FFFD would stand for letters that are not known
             yield UNCHECKED
         dots = max((found[1].count(".") for found in _RELATIVE_IMPORT.finditer(text)), default=0)
@@ -120,7 +124,7 @@ def loads_computed_names(source: bytes, languages: Collection[Language]) -> bool
             return True
     if Language.JAVASCRIPT in languages:
         text = _without_escapes(source.decode(errors="replace"))
-        words = frozenset(_JAVASCRIPT_WORD.findall(text))
+        words = frozenset(found[0] for found in _JAVASCRIPT_WORD.finditer(text))
         return bool(
             words & _JAVASCRIPT_COMPUTES or _COMPUTED_IMPORT.search(text) or _ABSOLUTE_IMPORT.search(text)
         )
@@ -231,11 +235,10 @@ def _decode_python(source: bytes) -> str:
 
 
 def _python_words(text: str) -> tuple[frozenset[str], bool]:
-    """All words of a source, as Python compares names, and whether these are all. A module can only be imported by a word.
-
-    They are not only those of import statements: what looks like a string or a comment may hide one, and a string may be executed.
-    """
-    words = {*_PYTHON_WORD.findall(text)}
+    """All words of a text, as Python compares names, and whether these are all."""
+    words = {
+        found[0] for found in _PYTHON_WORD.finditer(text)
+    }  # not `findall`: other threads may run in between
     if text.isascii():
         return frozenset(words), True
     others = [word for word in words if not word.isascii()]
@@ -243,6 +246,18 @@ def _python_words(text: str) -> tuple[frozenset[str], bool]:
     # Normalized, a word can have characters that end it.
     words.update(part for word in short for part in _PYTHON_WORD.findall(unicodedata.normalize("NFKC", word)))
     return frozenset(words), len(short) == len(others)
+
+
+def _imported_words(text: str) -> tuple[frozenset[str], bool]:
+    """The words by which a source can import modules, and whether these are all.
+
+    They are those of import statements and, if the source can compute names, those of texts in quotes.
+    """
+    lines = text.replace("\r\n", "\n")
+    parts = [found[0] for found in _PYTHON_IMPORT.finditer(lines)]
+    if _PYTHON_COMPUTES & _python_words(text)[0]:
+        parts += (found[0] for found in _TEXT_IN_QUOTES.finditer(lines))
+    return _python_words("\n".join(parts))
 
 
 def _python_coding(source: bytes) -> str:
