@@ -78,6 +78,14 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
         "node s.js",
     ),
     "absolute path": ({"s.js": "require('/proc/self/cwd/helper.js')", **JAVASCRIPT}, "node s.js"),
+    "name that a pattern stands for": (
+        {
+            "s.js": "require('#helper')",
+            "package.json": '{"imports": {"#*": "./lib/*.js"}}',
+            "lib/helper.js": "console.log('ran')",
+        },
+        "node s.js",
+    ),
     "executed text": ({"s.py": "exec('import helper')", **PYTHON}, "python3 s.py"),
     "executed file": ({"s.py": "exec(open('helper.py').read())", **PYTHON}, "python3 s.py"),
     "joined module": ({"s.py": "__import__('hel' + 'per')", **PYTHON}, "python3 s.py"),
@@ -176,6 +184,12 @@ def test_import_cannot_be_hidden_from_the_approval(folder: Path, case: str):
     assert describe_change(before.parts, after) == f"{quote_path(changed)} changed"
 
 
+def test_word_that_is_not_imported_does_not_make_a_file_part_of_the_program(folder: Path):
+    write(folder, {"s.py": "# no helper\nimport a\nhelper = 'helper'", "a.py": "", **PYTHON})
+
+    assert [*read_program(["python3", "s.py"], str(folder)).files] == ["s.py", "a.py"]
+
+
 @pytest.mark.parametrize("line", ["a{0},\n#:from x import(\n", ":from x import(a{0},\n", ":import a{0}"])
 def test_cost_of_what_looks_like_imports_is_linear(line: str):
     def cost(lines: int) -> int:
@@ -190,6 +204,7 @@ COMPUTED = {
         "exec(x)",
         "eval(x)",
         "import importlib",
+        "import subprocess",
         "import runpy",
         "import sys\nsys.path[:0] = [x]",
         "from sys import *",
