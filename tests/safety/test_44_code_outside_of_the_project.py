@@ -25,7 +25,6 @@ ADDED = 'import sys\nsys.path.insert(0, "../shared")\nimport lib\n'
 # The source of the server, the links in the project, and the folders that must be read-only.
 CASES: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     "named folder": (ADDED, {}, ("shared",)),
-    "link to a file": ("import lib\n", {"app/lib.py": "../shared/lib.py"}, ("shared",)),
     "link to a folder": ("from inner import lib\n", {"app/inner": "../shared"}, ("shared",)),
     "link by way of another folder": (
         "import lib\n",
