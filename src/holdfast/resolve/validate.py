@@ -32,6 +32,7 @@ from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.approved_variables import is_covered_by_approval, module_folders, what_approval_covers
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport, quote_name
 from holdfast.resolve.expand import find_variables
+from holdfast.resolve.kernel_paths import check_no_kernel_paths
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import (
     APPROVED_KEYS,
@@ -172,6 +173,7 @@ def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
     server = replace(server, identity=server_identity(server))
     if not find_variables(server):  # otherwise `expand_servers` checks the expanded values
         check_transport(server.transport)
+    check_no_kernel_paths(server)
     return server
 
 
