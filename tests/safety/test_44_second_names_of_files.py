@@ -1,7 +1,6 @@
 """Attack 44: a confined server gives a file a second name, before the file is protected or approved, and changes it by that name later."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest

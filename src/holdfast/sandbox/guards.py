@@ -5,6 +5,7 @@ system. Only names directly in a root are guarded: bubblewrap mounts by path, an
 path of a deeper name.
 """
 
+import logging
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,8 +22,11 @@ from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.linked_packages import find_linked_packages
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE
+from holdfast.sandbox.package_watch import PackagesInRoot
 from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
 from holdfast.sandbox.read_only_names import find_read_only_names
+
+log = logging.getLogger(__name__)
 
 _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
@@ -48,6 +52,8 @@ class GuardPlan:
 
     guards: tuple[Guard, ...]
     watched: tuple[GuardedRoot, ...]
+    packages: tuple[PackagesInRoot, ...]
+    """Where packages may be installed while the server runs."""
 
 
 def guard_roots(
@@ -67,6 +73,7 @@ def guard_roots(
     _check_descriptors(roots)
     guards: list[Guard] = []
     watched: list[GuardedRoot] = []
+    packages: list[PackagesInRoot] = []
     names = tuple(name for name in GUARDED_NAMES if name not in confinement.writable)
     if_present = tuple(
         name for name in (*GUARDED_IF_PRESENT, *INSTRUCTION_FILES) if name not in confinement.writable
@@ -79,7 +86,7 @@ def guard_roots(
         after_setup.enter_context(locks.setup)
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
-        extra_names |= find_linked_packages(root.path, confinement.writable)
+        extra_names |= _find_packages(root.path, confinement)
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
         # Also for a read-only root: the last server to end in the root removes the placeholders of all servers.
@@ -101,7 +108,9 @@ def guard_roots(
         watched.append(GuardedRoot(root, locks, placeholders, not_placeholders))
         after_exit.callback(watched[-1].close)
         after_exit.callback(watched[-1].report_new_names)
-    return GuardPlan(guards=tuple(guards), watched=tuple(watched))
+        not_searched = frozenset((*confinement.writable, *(child.name for child in opened)))
+        packages.append(PackagesInRoot(path=root.path, not_searched=not_searched))
+    return GuardPlan(guards=tuple(guards), watched=tuple(watched), packages=tuple(packages))
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
@@ -139,6 +148,24 @@ def _check_grants(root: OpenedPath, names: Iterable[str], confinement: Confineme
                 f' check. Remove {name!r} from "writable". If the server is meant to change that code, add ".git", or the name of'
                 ' the link, to "writable" too.',
             )
+
+
+def _find_packages(root: str, confinement: Confinement) -> frozenset[str]:
+    found = find_linked_packages(root, confinement.writable)
+    if "." in found:
+        log.warning(
+            "a folder is read-only for confined programs",
+            extra={
+                "root": root,
+                "reason": "packages may be installed into it through a link: a folder such as .venv is a link, or contains one. Replace the link with a folder",
+            },
+        )
+    elif found:
+        log.info(
+            "a folder of packages is read-only for confined programs, because it shares files with other projects, or is too large to find out",
+            extra={"root": root, "names": sorted(found)},
+        )
+    return found
 
 
 def _open_guarded(
