@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from holdfast.model import codes
-from holdfast.model.confined_folders import lock_root
+from holdfast.model.confined_folders import lock_root, running_below
 from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.errors import HoldfastError
 from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES, INSTRUCTION_FILES
@@ -24,7 +24,7 @@ from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.package_watch import PackagesInRoot
 from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
-from holdfast.sandbox.read_only_names import find_read_only_names
+from holdfast.sandbox.read_only_names import find_read_only_names, top_level_names
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ def guard_roots(
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
         extra_names |= _find_packages(root.path, confinement)
+        extra_names |= _find_running_below(root.path)
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
         # Also for a read-only root: the last server to end in the root removes the placeholders of all servers.
@@ -163,6 +164,20 @@ def _find_packages(root: str, confinement: Confinement) -> frozenset[str]:
     elif found:
         log.info(
             "a folder of packages is read-only for confined programs, because it shares files with other projects, or is too large to find out",
+            extra={"root": root, "names": sorted(found)},
+        )
+    return found
+
+
+def _find_running_below(root: str) -> frozenset[str]:
+    """The names directly in a root that contain the roots of running servers.
+
+    A server could move files into such a root, and out again. The server that runs there would keep its access to them.
+    """
+    found = top_level_names(root, running_below(root))
+    if found:
+        log.info(
+            "a folder is read-only for a confined program, because another confined server runs in it",
             extra={"root": root, "names": sorted(found)},
         )
     return found
