@@ -1,6 +1,7 @@
 """Attack 44: a confined server gives a file a second name, before the file is protected or approved, and changes it by that name later."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,34 @@ async def test_a_confined_server_cannot_give_a_file_a_second_name(
         (await run(keeper, confined(append("prepared"), beside, executed=(str(program),)))).out,
     ]
     assert (outputs, program.read_text()) == (["Read-only file system\n", "changed\n"], "own\nevil\n")
+
+
+@pytest.mark.promise("BOX-02")
+@pytest.mark.parametrize("name", ["AGENTS.md", ".envrc", "lefthook.yml"])
+async def test_root_is_read_only_while_a_guarded_file_has_a_second_name(
+    keeper: Keeper, root: Path, name: str
+) -> None:
+    """Another program has made the hard link."""
+    (root / ".cache").mkdir()
+    (root / name).write_text("own\n")
+    spec = confined(append(".cache/prepared"), root)
+
+    before = (await run(keeper, spec)).out
+    (root / ".cache/prepared").unlink()
+    os.link(root / name, root / ".cache/prepared")
+    completed = await run(keeper, spec)
+
+    assert (before, completed.out) == ("changed\n", "Read-only file system\n")
+    assert (root / name).read_text() == "own\n"
+
+
+async def test_guarded_file_may_have_two_guarded_names(keeper: Keeper, root: Path) -> None:
+    (root / "AGENTS.md").write_text("own\n")
+    os.link(root / "AGENTS.md", root / "CLAUDE.md")
+
+    outputs = [(await run(keeper, confined(append(file), root))).out for file in ("CLAUDE.md", "new")]
+
+    assert outputs == ["Read-only file system\n", "changed\n"]
 
 
 async def test_programs_that_prefer_hard_links_fall_back(keeper: Keeper, root: Path) -> None:

@@ -25,6 +25,7 @@ from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.package_watch import PackagesInRoot
 from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
 from holdfast.sandbox.read_only_names import find_read_only_names, top_level_names
+from holdfast.sandbox.second_names import find_second_name
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ def guard_roots(
         _check_grants(root, extra_names, confinement)
         extra_names |= _find_packages(root.path, confinement)
         extra_names |= _find_running_below(root.path)
+        extra_names |= _check_second_names(root.path, (*names, *if_present))
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
         # Also for a read-only root: the last server to end in the root removes the placeholders of all servers.
@@ -181,6 +183,20 @@ def _find_running_below(root: str) -> frozenset[str]:
             extra={"root": root, "names": sorted(found)},
         )
     return found
+
+
+def _check_second_names(root: str, guarded: Iterable[str]) -> frozenset[str]:
+    found = find_second_name(root, guarded)
+    if not found:
+        return frozenset()
+    log.warning(
+        "a folder is read-only for confined programs",
+        extra={
+            "root": root,
+            "reason": f"{found!r} has a second name (hard link), by which it could be changed. Replace it with a copy",
+        },
+    )
+    return frozenset(".")
 
 
 def _open_guarded(
