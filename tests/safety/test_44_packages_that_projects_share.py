@@ -183,6 +183,26 @@ async def test_packages_that_are_installed_between_two_starts_are_read_only(
 
 
 @pytest.mark.promise("BOX-02")
+async def test_packages_are_found_in_another_root_of_the_server(keeper: Keeper, root: Path) -> None:
+    other = root.parent / "other"
+    (other / ".cache").mkdir(parents=True)
+    (root / ".venv").mkdir()
+    (root / ".venv/lib").symlink_to(other / ".cache")
+    roots = (str(root), str(other))
+    before = (await run(keeper, confined(append("new"), root, roots=roots))).out
+    stored = install(root, UV)
+
+    alone = (await run(keeper, confined(append("new"), root))).out
+    completed = [
+        (await run(keeper, confined(append(file), root, roots=roots))).out
+        for file in ("new", f"{other}/.cache/python3.11/site-packages/click/core.py")
+    ]
+
+    assert (before, alone, completed) == ("changed\n", "changed\n", ["Read-only file system\n"] * 2)
+    assert stored.read_text() == "clean\n"
+
+
+@pytest.mark.promise("BOX-02")
 @pytest.mark.parametrize("trap", [nothing, leave_other_files, leave_a_link_inside])
 async def test_server_ends_when_packages_are_installed_while_it_runs(
     keeper: Keeper, root: Path, trap: Callable[[Path], None]

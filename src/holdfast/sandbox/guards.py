@@ -19,10 +19,10 @@ from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES, INST
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement
 from holdfast.sandbox.guard_watch import GuardedRoot
-from holdfast.sandbox.linked_packages import find_linked_packages
+from holdfast.sandbox.linked_packages import AT_START, find_linked_packages
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE
-from holdfast.sandbox.package_watch import PackagesInRoot
+from holdfast.sandbox.package_watch import PackageRoots
 from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
 from holdfast.sandbox.read_only_names import find_read_only_names, top_level_names
 from holdfast.sandbox.second_names import find_second_name
@@ -53,7 +53,7 @@ class GuardPlan:
 
     guards: tuple[Guard, ...]
     watched: tuple[GuardedRoot, ...]
-    packages: tuple[PackagesInRoot, ...]
+    packages: PackageRoots
     """Where packages may be installed while the server runs."""
 
 
@@ -74,12 +74,16 @@ def guard_roots(
     _check_descriptors(roots)
     guards: list[Guard] = []
     watched: list[GuardedRoot] = []
-    packages: list[PackagesInRoot] = []
+    paths = tuple(root.path for root in roots)
+    linked = find_linked_packages(
+        paths, [f"{path}/{name}" for path in paths for name in confinement.writable], AT_START
+    )
+    not_searched: set[str] = set()
     names = tuple(name for name in GUARDED_NAMES if name not in confinement.writable)
     if_present = tuple(
         name for name in (*GUARDED_IF_PRESENT, *INSTRUCTION_FILES) if name not in confinement.writable
     )
-    read_only = find_read_only_names([root.path for root in roots], executed, confinement.writable)
+    read_only = find_read_only_names(paths, executed, confinement.writable)
     for root in roots:
         locks = lock_root(root.path, [step.status for step in root.self_and_parents()])
         after_exit.enter_context(locks.running)
@@ -87,7 +91,8 @@ def guard_roots(
         after_setup.enter_context(locks.setup)
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
-        extra_names |= _find_packages(root.path, confinement)
+        extra_names |= (packages := linked.get(root.path, frozenset()))
+        _log_linked(root.path, packages)
         extra_names |= _find_running_below(root.path)
         extra_names |= _check_second_names(root.path, (*names, *if_present))
 
@@ -111,9 +116,12 @@ def guard_roots(
         watched.append(GuardedRoot(root, locks, placeholders, not_placeholders))
         after_exit.callback(watched[-1].close)
         after_exit.callback(watched[-1].report_new_names)
-        not_searched = frozenset((*confinement.writable, *(child.name for child in opened)))
-        packages.append(PackagesInRoot(path=root.path, not_searched=not_searched))
-    return GuardPlan(guards=tuple(guards), watched=tuple(watched), packages=tuple(packages))
+        not_searched.update(f"{root.path}/{name}" for name in confinement.writable)
+        not_searched.update(child.path for child in opened)
+    changeable = PackageRoots(
+        roots=tuple(each.path for each in watched), not_searched=frozenset(not_searched)
+    )
+    return GuardPlan(guards=tuple(guards), watched=tuple(watched), packages=changeable)
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
@@ -153,8 +161,7 @@ def _check_grants(root: OpenedPath, names: Iterable[str], confinement: Confineme
             )
 
 
-def _find_packages(root: str, confinement: Confinement) -> frozenset[str]:
-    found = find_linked_packages(root, confinement.writable)
+def _log_linked(root: str, found: frozenset[str]) -> None:
     if "." in found:
         log.warning(
             "a folder is read-only for confined programs",
@@ -168,7 +175,6 @@ def _find_packages(root: str, confinement: Confinement) -> frozenset[str]:
             "a folder of packages is read-only for confined programs, because it shares files with other projects, or is too large to find out",
             extra={"root": root, "names": sorted(found)},
         )
-    return found
 
 
 def _find_running_below(root: str) -> frozenset[str]:

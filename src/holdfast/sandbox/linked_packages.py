@@ -11,72 +11,98 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from holdfast.model.guarded_names import PACKAGE_FOLDERS
 from holdfast.model.mounts import is_within
 from holdfast.model.real_path import StepBudget, TooMuchWorkError, follow_links
 
-_MAX_ENTRIES = 50_000  # in one folder of packages; and in all folders that links in it lead to
-_MAX_SECONDS = 3.0  # for all folders of packages in a root
 # What an entry raises that has just been removed or replaced.
 _REPLACED = FileNotFoundError, NotADirectoryError
 
 
-def find_linked_packages(root: str, writable: Collection[str] = ()) -> frozenset[str]:
-    """The names directly in a root that a confined server must not change; `.` for the whole root. Blocks.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchLimits:
+    """What a search may cost. What goes beyond counts as linked."""
 
-    `writable` are those that it may change. A link in the place of such a folder, or in it, is followed, because a package manager
-    follows it, too. The server could make it lead elsewhere afterwards, so then the whole root counts.
+    entries: int
+    """In one folder of packages; and in all folders that links in it lead to."""
+    seconds: float
+    """For all roots of a server."""
+
+
+AT_START = SearchLimits(entries=50_000, seconds=3.0)
+WHILE_RUNNING = SearchLimits(entries=200_000, seconds=30.0)
+"""A higher limit: the server itself may install many packages, and a busy machine must not end it."""
+
+
+def find_linked_packages(
+    roots: Collection[str], not_searched: Collection[str], limits: SearchLimits
+) -> Mapping[str, frozenset[str]]:
+    """The names directly in each root that a confined server must not change; `.` for the whole root. Blocks.
+
+    `not_searched` are the paths of folders that it may change by a grant, or that are read-only for it already. A link in the place
+    of a folder of packages, or in one, is followed, because a package manager follows it, too. The server could make it lead elsewhere
+    afterwards, so then the whole root counts, and the root that the link leads to.
     """
-    return frozenset(_find(root, writable))
+    found: dict[str, set[str]] = {}
+    deadline = time.monotonic() + limits.seconds
+    for root in roots:
+        for each, name in _find(root, roots, not_searched, _Search(roots, limits.entries, deadline)):
+            found.setdefault(each, set()).add(name)
+    return {root: frozenset(names) for root, names in found.items()}
 
 
-def _find(root: str, writable: Collection[str]) -> Iterator[str]:
-    deadline = time.monotonic() + _MAX_SECONDS
+def _find(
+    root: str, roots: Collection[str], not_searched: Collection[str], search: "_Search"
+) -> Iterator[tuple[str, str]]:
     for name in PACKAGE_FOLDERS:
         path = f"{root}/{name}"
-        mode = 0 if name in writable else _mode(path)
+        mode = 0 if path in not_searched else _mode(path)
         if stat.S_ISLNK(mode):
-            if _leads_into(root, path):
-                yield "."
+            if led_to := _follow(roots, path):
+                yield from ((each, ".") for each in {root, *led_to})
         elif stat.S_ISDIR(mode):
-            search = _Search(root, deadline)
             if search.finds_links_in(path):
-                yield name
-            if search.finds_links_elsewhere():
-                yield "."
+                yield root, name
+            if led_to := search.follow_links():
+                yield from ((each, ".") for each in {root, *led_to})
 
 
 class _Search:
-    """The search of one folder of packages."""
+    """Searches folders of packages in one root."""
 
-    def __init__(self, root: str, deadline: float) -> None:
-        self._root = root
+    def __init__(self, roots: Collection[str], entries: int, deadline: float) -> None:
+        self._roots = roots
+        self._entries = entries
         self._deadline = deadline
         self._elsewhere: set[str] = set()
-        """The other folders of the root that links lead to."""
+        """The folders of the roots that links lead to, but for folders of packages."""
 
     def finds_links_in(self, folder: str) -> bool:
-        """Whether a file below the folder of packages has a second name, or may have one."""
+        """Whether a file below a folder of packages has a second name, or may have one."""
+        self._elsewhere.clear()
         return self._has_links(folder, self._new_budget())
 
-    def finds_links_elsewhere(self) -> bool:
-        """Whether that is true of a folder that a link leads to. Call this after `finds_links_in`.
+    def follow_links(self) -> Collection[str]:
+        """The roots with a folder that a link leads to, and of which that is true. Call this after `finds_links_in`.
 
-        Links may lead to packages that are developed in the root. What is installed for such a package is left out: the limit
+        Links may lead to packages that are developed in a root. What is installed for such a package is left out: the limit
         that packages are looked for only directly in a root.
         """
         budget = self._new_budget()
+        found: set[str] = set()
         searched: set[str] = set()
         while pending := self._elsewhere - searched:
             searched |= pending
-            if any(self._has_links(folder, budget, left_out=PACKAGE_FOLDERS) for folder in pending):
-                return True
-        return False
+            for folder in pending:
+                if self._has_links(folder, budget, left_out=PACKAGE_FOLDERS):
+                    found.update(_roots_of(self._roots, folder))
+        return found
 
     def _new_budget(self) -> StepBudget:
-        return StepBudget(_MAX_ENTRIES, self._deadline - time.monotonic())
+        return StepBudget(self._entries, self._deadline - time.monotonic())
 
     def _has_links(self, folder: str, budget: StepBudget, left_out: Collection[str] = ()) -> bool:
         found, pending = False, [folder]
@@ -102,10 +128,12 @@ class _Search:
         except OSError:  # it has just been removed or replaced
             return
         # Most links lead to the same folder of packages. The link is in a real folder, so `..` leads to the folder above.
-        if not _is_in_packages(self._root, os.path.normpath(os.path.join(os.path.dirname(link), target))):  # noqa: PTH118, PTH120
-            real = follow_links(link, budget).real
-            if real is not None and is_within(real, self._root) and not _is_in_packages(self._root, real):
-                self._elsewhere.add(real)
+        lexical = os.path.normpath(os.path.join(os.path.dirname(link), target))  # noqa: PTH118, PTH120
+        if any(_is_in_packages(root, lexical) for root in self._roots):
+            return
+        real = follow_links(link, budget).real
+        if real is not None and _roots_of(self._roots, real):
+            self._elsewhere.add(real)
 
 
 def _has_second_name(entry: os.DirEntry[str]) -> bool:
@@ -115,13 +143,17 @@ def _has_second_name(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _leads_into(root: str, link: str) -> bool:
-    """Whether a link leads into the root, but not into a folder of packages; True if that cannot be found out."""
+def _follow(roots: Collection[str], link: str) -> Collection[str]:
+    """The roots that a link leads into, but not into a folder of packages; all roots if that cannot be found out."""
     try:
         real = follow_links(link, StepBudget()).real
     except TooMuchWorkError:
-        return True
-    return real is not None and is_within(real, root) and not _is_in_packages(root, real)
+        return roots
+    return _roots_of(roots, real) if real is not None else ()
+
+
+def _roots_of(roots: Collection[str], path: str) -> Collection[str]:
+    return [root for root in roots if is_within(path, root) and not _is_in_packages(root, path)]
 
 
 def _is_in_packages(root: str, path: str) -> bool:

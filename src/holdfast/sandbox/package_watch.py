@@ -8,12 +8,12 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper.child import Child
-from holdfast.sandbox.linked_packages import find_linked_packages
+from holdfast.sandbox.linked_packages import WHILE_RUNNING, find_linked_packages
 
 log = logging.getLogger(__name__)
 
@@ -26,18 +26,18 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackagesInRoot:
-    """A root that a server can change, and the names in it that are not searched."""
+class PackageRoots:
+    """The roots that a server can change, and where no packages are looked for."""
 
-    path: str
-    not_searched: frozenset[str]
-    """The names that are read-only for the server, and those that it may change by a grant."""
+    roots: tuple[str, ...] = ()
+    not_searched: frozenset[str] = frozenset()
+    """The paths that are read-only for the server, and those that it may change by a grant."""
 
 
-def watch_packages(child: Child, roots: Collection[PackagesInRoot]) -> None:
+def watch_packages(child: Child, watched: PackageRoots) -> None:
     """End the server once it could change files that projects share. The watch ends with the server."""
-    if roots:
-        task = asyncio.get_running_loop().create_task(_watch(child, roots))
+    if watched.roots:
+        task = asyncio.get_running_loop().create_task(_watch(child, watched))
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
         child.on_gone(lambda: _cancel(task))
@@ -47,41 +47,40 @@ def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
-async def _watch(child: Child, roots: Collection[PackagesInRoot]) -> None:
-    while True:
+async def _watch(child: Child, watched: PackageRoots) -> None:
+    found: Mapping[str, frozenset[str]] = {}
+    while not found:
         await asyncio.sleep(_PAUSE_SECONDS)
-        for root in roots:
-            if found := await _THREADS.run(_recent_searches.find, root, owner=root.path):
-                log.warning(
-                    "a confined server was ended, because packages were installed that may share files with other projects (hard"
-                    " links); if you do not trust the server, install the packages again and check the package manager's store",
-                    extra={"server_pid": child.pid, "root": root.path, "names": sorted(found)},
-                )
-                child.terminate_quickly()
-                return
+        found = await _THREADS.run(_recent_searches.find, watched, owner=watched.roots[0])
+    log.warning(
+        "a confined server was ended, because packages were installed that may share files with other projects (hard"
+        " links); if you do not trust the server, install the packages again and check the package manager's store",
+        extra={"server_pid": child.pid, "found": {root: sorted(names) for root, names in found.items()}},
+    )
+    child.terminate_quickly()
 
 
 class _RecentSearches:
-    """The last searches, so that all servers in a root share one search, and searches take a small part of the time."""
+    """The last searches, so that all servers with the same roots share one search, and searches take a small part of the time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: dict[PackagesInRoot, tuple[float, frozenset[str]]] = {}
+        self._found: dict[PackageRoots, tuple[float, Mapping[str, frozenset[str]]]] = {}
 
-    def find(self, root: PackagesInRoot) -> frozenset[str]:
-        """The linked folders of packages. Blocks. Each root has at most one thread, so a server waits for the search of another one."""
+    def find(self, watched: PackageRoots) -> Mapping[str, frozenset[str]]:
+        """The linked folders of packages. Blocks. The same roots have at most one thread, so a server waits for the search of another one."""
         begun = time.monotonic()
         with self._lock:
-            pause_ends, found = self._found.get(root, (begun, frozenset[str]()))
+            pause_ends, found = self._found.get(watched, (begun, {}))
         if begun < pause_ends:
             return found
-        found = find_linked_packages(root.path, root.not_searched)
+        found = find_linked_packages(watched.roots, watched.not_searched, WHILE_RUNNING)
         ended = time.monotonic()
         with self._lock:
             if len(self._found) >= _MAX_KEPT:
                 self._found.clear()
             pause = max(_PAUSE_SECONDS, _PAUSE_FACTOR * (ended - begun))
-            self._found[root] = ended + pause, found
+            self._found[watched] = ended + pause, found
         return found
 
 

@@ -40,7 +40,7 @@ from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.spawn_request import Cgroup, SpawnRequest
 from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE, OWN_PYTHON, system_path
-from holdfast.sandbox.package_watch import PackagesInRoot
+from holdfast.sandbox.package_watch import PackageRoots
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import open_no_symlinks, open_root
@@ -188,7 +188,7 @@ class _ProcessBuilder:
         self.folder_group = ""
         self.ready_fd = self.start_fd = -1
         self.guarded_roots: tuple[GuardedRoot, ...] = ()
-        self.packages: tuple[PackagesInRoot, ...] = ()
+        self.packages: PackageRoots = PackageRoots()
         self.egress_channel: socket.socket | None = None
 
     def build(self, known_roots: KnownRoots) -> PreparedProcess:
