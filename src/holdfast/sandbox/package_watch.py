@@ -61,26 +61,28 @@ async def _watch(child: Child, watched: PackageRoots) -> None:
 
 
 class _RecentSearches:
-    """The last searches, so that all servers with the same roots share one search, and searches take a small part of the time."""
+    """When roots were searched, so that all servers with the same roots share one search, and searches take a small part of the time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: dict[PackageRoots, tuple[float, Mapping[str, frozenset[str]]]] = {}
+        self._pause_ends: dict[PackageRoots, float] = {}
 
     def find(self, watched: PackageRoots) -> Mapping[str, frozenset[str]]:
-        """The linked folders of packages. Blocks. The same roots have at most one thread, so a server waits for the search of another one."""
+        """The linked folders of packages; none if a recent search found none. Blocks.
+
+        The same roots have at most one thread, so a server waits for the search of another one.
+        """
         begun = time.monotonic()
         with self._lock:
-            pause_ends, found = self._found.get(watched, (begun, {}))
-        if begun < pause_ends:
-            return found
+            if begun < self._pause_ends.get(watched, begun):
+                return {}
         found = find_linked_packages(watched.roots, watched.not_searched, WHILE_RUNNING)
         ended = time.monotonic()
-        with self._lock:
-            if len(self._found) >= _MAX_KEPT:
-                self._found.clear()
-            pause = max(_PAUSE_SECONDS, _PAUSE_FACTOR * (ended - begun))
-            self._found[watched] = ended + pause, found
+        if not found:
+            with self._lock:
+                if len(self._pause_ends) >= _MAX_KEPT:
+                    self._pause_ends.clear()
+                self._pause_ends[watched] = ended + max(_PAUSE_SECONDS, _PAUSE_FACTOR * (ended - begun))
         return found
 
 
