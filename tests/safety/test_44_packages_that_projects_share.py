@@ -203,7 +203,7 @@ async def test_packages_are_found_in_another_root_of_the_server(keeper: Keeper, 
 
 
 @pytest.mark.promise("BOX-02")
-@pytest.mark.parametrize("trap", [nothing, leave_other_files, leave_a_link_inside])
+@pytest.mark.parametrize("trap", [nothing, leave_a_link_inside])
 async def test_server_ends_when_packages_are_installed_while_it_runs(
     keeper: Keeper, root: Path, trap: Callable[[Path], None]
 ) -> None:
