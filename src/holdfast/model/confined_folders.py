@@ -108,6 +108,29 @@ def running_roots() -> frozenset[tuple[int, int]]:
     return frozenset((int(device, 16), int(inode, 16)) for device, inode in numbers)
 
 
+def running_below(path: str) -> frozenset[str]:
+    """The folders below this real path in which a confined server of this user runs, by the paths that they had at its start.
+
+    Blocks for a moment if there is such a server, because it may be ending.
+    """
+    begun = time.monotonic()
+    while (found := _find_below(path)) and time.monotonic() < begun + _END_SECONDS:
+        time.sleep(0.02)
+    return found
+
+
+def _find_below(path: str) -> frozenset[str]:
+    folder = locks_folder()
+    if not folder.is_dir():  # no server has been started yet
+        return frozenset()
+    with _lock_folder(folder) as directory:
+        names = [name for name in os.listdir(directory) if name.endswith(f".{_RUNS}")]  # noqa: PTH208 - not a path
+        roots = [
+            root for name in names if _is_locked(directory, name) for root in _read_roots(directory, name)
+        ]
+    return frozenset(root for root in roots if root != path and is_within(root, path))
+
+
 def locks_folder() -> Path:
     """The folder of the lock files. It does not depend on environment variables, so all processes of a user find the same one."""
     uid = os.geteuid()
@@ -172,6 +195,7 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
                 name = _lock_name(_RUNS, root)
                 fd = _take_shared_lock(folder, directory, name, running)
                 if fd is not None:
+                    _write_root(fd, path)
                     writes = _lock_name(_WRITES, root)
                     writes_fd = _take_shared_lock(folder, directory, writes, writing)
                     for parent in parents:
@@ -245,6 +269,25 @@ def _take_shared_lock(folder: Path, directory: int, name: str, holder: ExitStack
         return None
     holder.callback(_release, folder, name, fd)
     return fd
+
+
+def _write_root(fd: int, path: str) -> None:
+    """Add a path to the paths of the folder that this lock is for. A folder has several if it is mounted at several."""
+    if path not in _paths(fd):
+        os.pwrite(fd, os.fsencode(path) + b"\0", os.fstat(fd).st_size)
+
+
+def _read_roots(directory: int, name: str) -> Sequence[str]:
+    fd = os.open(name, _FLAGS, dir_fd=directory)
+    try:
+        return _paths(fd)
+    finally:
+        os.close(fd)
+
+
+def _paths(fd: int) -> Sequence[str]:
+    text = os.pread(fd, os.fstat(fd).st_size, 0)
+    return [os.fsdecode(path) for path in text.split(b"\0") if path]
 
 
 def _is_last(folder: Path, name: str, fd: int) -> bool:

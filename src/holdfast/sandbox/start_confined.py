@@ -19,6 +19,7 @@ from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
 from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+from holdfast.sandbox.package_watch import watch_packages
 from holdfast.sandbox.sandbox import PreparedProcess, SandboxBackend
 from holdfast.sandbox.view import SandboxView
 
@@ -86,6 +87,7 @@ async def _start_now(
             child.view = view
         await _wait_until_ready(prepared, child, _owner(spec))
         watch.add(child, prepared.guarded_roots)
+        watch_packages(child, prepared.packages)
         if proxy is not None and prepared.egress_channel is not None:
             async with asyncio.timeout(_SETUP_SECONDS):
                 await proxy.open(prepared.egress_channel)
