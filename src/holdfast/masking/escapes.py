@@ -13,7 +13,6 @@ in upper or lower case, or how many times it encodes. These are decoded:
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from html.entities import html5
 from itertools import accumulate
 
@@ -23,7 +22,7 @@ MAX_ENCODED_LENGTH = 1024
 """A fragment of a secret is recognised if it takes up at most this many characters in its encoded form."""
 _WINDOW = 64 * 1024  # characters that are decoded at once
 _MAX_PASSES = 4  # an encoding may be inside of another one
-_MAX_CACHED = 12  # the length of an escape that is kept in the cache
+_MAX_CACHED, _MAX_CACHE = 12, 4096  # the length and the number of the escapes that are kept in the cache
 _MAX_UNFINISHED = 40  # the length of an escape at the end of a text that may continue
 
 _ASCII_STARTS = ("%", "\\", "&", "'", "+", *(chr(code) for code in (*range(9), *range(11, 32), 127)))
@@ -62,7 +61,7 @@ _ESCAPE = re.compile(
     | (?<=\x1b)(?:\[{_PARAMETERS} | \]{_LINK} | [ -/]*+[0-~]?)
     | (?<=\x9b){_PARAMETERS}
     | (?<=\x9d){_LINK}
-    | (?<=[{_INVISIBLE}])
+    | (?<=[{_INVISIBLE}])(?:(?![\x1b\x9b\x9d])[{_INVISIBLE}])*+
     ))""",
     re.VERBOSE | re.DOTALL,
 )
@@ -101,10 +100,7 @@ class Decoded:
             if len(encoded) == 1:
                 break
             decoded = encoded.copy()
-            decoded[1::2] = [
-                _decode_cached(escape) if len(escape) <= _MAX_CACHED else _decode(escape)
-                for escape in encoded[1::2]
-            ]
+            decoded[1::2] = map(_cache.__getitem__, encoded[1::2])
             result = "".join(decoded)
             if result == text:
                 break
@@ -204,7 +200,17 @@ def _decode(escape: str) -> str:
             return ""
 
 
-_decode_cached = lru_cache(maxsize=4096)(_decode)
+class _Cache(dict[str, str]):
+    """The decoded texts of short escapes. Asking it is faster than a call of a function."""
+
+    def __missing__(self, escape: str) -> str:
+        decoded = _decode(escape)
+        if len(escape) <= _MAX_CACHED and len(self) < _MAX_CACHE:
+            self[escape] = decoded
+        return decoded
+
+
+_cache = _Cache()
 
 
 def _decode_backslashes(escape: str) -> str:
