@@ -27,8 +27,8 @@ from holdfast.sandbox.read_only_names import find_read_only_names
 _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
-_DESCRIPTORS_PER_ROOT = 7  # not counting its guards, and the lock on each folder above it
-_ALWAYS_ALLOWED_DESCRIPTORS = 78  # enough for one root at the greatest depth that `open_root` accepts
+_DESCRIPTORS_PER_ROOT = 8  # not counting its guards (see `KeptFiles`), and the lock on each folder above it
+_ALWAYS_ALLOWED_DESCRIPTORS = 79  # enough for one root at the greatest depth that `open_root` accepts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def guard_roots(
         if bound > _MAX_GUARDS or len(guards) - bound > _MAX_PLACEHOLDERS:
             raise _too_many(roots)
         not_placeholders = [child for child in opened if child.name not in placeholders]
-        watched.append(GuardedRoot(root, locks, placeholders, not_placeholders))
+        watched.append(GuardedRoot(root, locks, placeholders, not_placeholders, roots[0].path))
         after_exit.callback(watched[-1].close)
         after_exit.callback(watched[-1].report_new_names)
     return GuardPlan(guards=tuple(guards), watched=tuple(watched))
