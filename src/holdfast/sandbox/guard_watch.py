@@ -1,4 +1,4 @@
-"""End a confined server when one of its guards has vanished.
+"""End a confined server when one of its guards has vanished, or when it lacks a guard that another server in its root needs.
 
 A guard is a mount on a name in a root. If a program outside of the sandbox deletes or replaces that name, the kernel removes
 the mount, and the server could create the name itself. So the roots of running servers are watched.
@@ -89,6 +89,8 @@ class GuardedRoot:
             for name, identity in self._existing.items():
                 if lookups.identity(self._root, name) != identity:
                     return f"{self.path}/{name} was removed or replaced"
+            if not self._locks.guards.is_valid():
+                return f"a file that must be read-only has appeared in {self.path}, and another confined server needs it"
             return "" if self._locks.is_held() else "the locks of running servers were removed"
 
     def report_new_names(self) -> None:
@@ -313,7 +315,7 @@ class GuardWatch:
                     return
                 for each, problem in await _THREADS.run(_find_problems, watched, owner=path):
                     log.warning(
-                        "a confined server was ended, because a guard vanished",
+                        "a confined server was ended, because it would run without a guard",
                         extra={"server_pid": each.child.pid, "problem": problem},
                     )
                     each.child.terminate_quickly()

@@ -63,6 +63,8 @@ def guard_roots(
     `resources` closes the opened names. `after_setup` and `after_exit` release the locks; `after_exit` also removes the
     placeholders. `executed` is what the host executes or imports; it is also guarded. If a name can be neither opened nor
     created, the whole root is read-only: the server may own the root, so it could change the root's mode and create the name.
+
+    Raise `ServersEndingError` if other servers in a root lack guards that this server needs. They are then being ended.
     """
     _check_descriptors(roots)
     guards: list[Guard] = []
@@ -80,12 +82,16 @@ def guard_roots(
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
         extra_names |= find_linked_packages(root.path, confinement.writable)
+        by_others = locks.guards.guarded_by_others()
+        adopted = frozenset[str]() if "." in confinement.writable else by_others - {*confinement.writable}
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
         # Also for a read-only root: the last server to end in the root removes the placeholders of all servers.
         placeholders = after_exit.enter_context(keep_placeholders(root, () if is_read_only else names, locks))
         opener = PathOpener(resources)
-        opened = None if is_read_only else _open_guarded(root, names, if_present, extra_names, opener)
+        opened = (
+            None if is_read_only else _open_guarded(root, names, if_present, extra_names, adopted, opener)
+        )
         if opened is None:
             writable = [*_guard_writable(root, confinement.writable, opener)]
             guards += [Guard(target=root), *writable]
@@ -97,6 +103,7 @@ def guard_roots(
         bound = sum(not guard.is_placeholder for guard in guards)
         if bound > _MAX_GUARDS or len(guards) - bound > _MAX_PLACEHOLDERS:
             raise _too_many(roots)
+        locks.guards.write([child.name for child in opened], confinement.writable, by_others)
         not_placeholders = [child for child in opened if child.name not in placeholders]
         watched.append(GuardedRoot(root, locks, placeholders, not_placeholders, roots[0].path))
         after_exit.callback(watched[-1].close)
@@ -146,9 +153,13 @@ def _open_guarded(
     names: Iterable[str],
     if_present: Iterable[str],
     extra_names: frozenset[str],
+    adopted: frozenset[str],
     opener: PathOpener,
 ) -> list[OpenedPath] | None:
-    """Open all names to guard in a root. None if one cannot be guarded: it is missing and got no placeholder, or is a link."""
+    """Open all names to guard in a root. None if one cannot be guarded: it is missing and got no placeholder, or is a link.
+
+    Other servers in the root guard those in `adopted`. If one of them is missing, those servers are ended, so it is skipped.
+    """
     opened = [opener.child(root, name) for name in names]
     opened += [
         child
@@ -161,6 +172,9 @@ def _open_guarded(
     for name in extra_names.difference(child.name for child in existing):
         child = opener.child(root, name)
         opened.append(child if child is not None and (child.is_folder or child.is_file) else None)
+    for name in adopted.difference(child.name for child in opened if child is not None):
+        if (child := opener.child(root, name)) is not None and (child.is_folder or child.is_file):
+            opened.append(child)
     guarded = [child for child in opened if child is not None]
     return guarded if len(guarded) == len(opened) else None
 

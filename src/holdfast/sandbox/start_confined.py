@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.model import codes
+from holdfast.model.confined_folders import ServersEndingError
 from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
@@ -24,6 +25,10 @@ from holdfast.sandbox.view import SandboxView
 
 _PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
+_OTHERS_END_SECONDS = (
+    8.0  # a server without a guard is noticed after at most a second, but a host may be busy
+)
+_PAUSE_SECONDS = 0.1
 _CLEANUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
 # The most that the start of a server with one root needs. A start with several roots may need more.
@@ -70,7 +75,7 @@ async def start_confined_unchecked(
 async def _start_now(
     starter: ProcessStarter, sandbox: SandboxBackend, spec: ProcessSpec, watch: GuardWatch
 ) -> Child:
-    prepared = await _prepare(sandbox, spec)
+    prepared = await _prepare_with_others(sandbox, spec)
     clean_up = partial(_run_in_thread, prepared.after_exit, _owner(spec))
     view = SandboxView(prepared.visible)
     proxy = (
@@ -135,6 +140,19 @@ async def wait_for_cleanups() -> None:
     loop = asyncio.get_running_loop()
     if mine := {task for task in _cleanups if task.get_loop() is loop}:
         await asyncio.wait(mine, timeout=_CLEANUP_SECONDS)
+
+
+async def _prepare_with_others(sandbox: SandboxBackend, spec: ProcessSpec) -> PreparedProcess:
+    """Prepare the process. If other servers in its roots must end first, wait for them without a thread: their cleanups need it."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _OTHERS_END_SECONDS
+    while True:
+        try:
+            return await _prepare(sandbox, spec)
+        except ServersEndingError:
+            if loop.time() > deadline:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _prepare(sandbox: SandboxBackend, spec: ProcessSpec) -> PreparedProcess:
