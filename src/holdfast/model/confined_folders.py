@@ -228,6 +228,11 @@ class GuardRecord:
         """False once another server needs a guard that this server lacks."""
         return _are_held(self._folder, self._locked)
 
+    def check(self) -> None:
+        """Raise `ServersEndingError` once another server needs a guard that this server lacks."""
+        if not self.is_valid():
+            raise self._must_wait()
+
     def guarded_by_others(self) -> frozenset[str]:
         """The names that running servers in this root guard."""
         with _lock_folder(self._folder) as directory:
@@ -250,16 +255,19 @@ class GuardRecord:
                 os.rename(other, ending, src_dir_fd=directory, dst_dir_fd=directory)
             new = _all_guarded(others.values()).difference(known)
             if lacking or self._are_others_ending(directory) or mine.lack(new):
-                raise ServersEndingError(
-                    codes.SPAWN_FAILED,
-                    f"{self._root!r} cannot be used by a confined server yet: a file that must be read-only has appeared in it, and"
-                    " the confined servers that were started before are still being ended. Try again.",
-                )
+                raise self._must_wait()
             fd = _take_shared_lock(self._folder, directory, name, self._writing)
             assert fd is not None  # such locks are never exclusive
             self._writing.callback(_remove_if_last, self._folder, self._ending_name(os.fstat(fd)), fd)
             os.pwrite(fd, text, 0)
             self._locked[name] = fd
+
+    def _must_wait(self) -> ServersEndingError:
+        return ServersEndingError(
+            codes.SPAWN_FAILED,
+            f"{self._root!r} cannot be used by a confined server yet: a file that must be read-only has appeared in it, and"
+            " the confined servers that were started before are still being ended. Try again.",
+        )
 
     def _ending_name(self, record: os.stat_result) -> str:
         return f"{self._ending_prefix}{record.st_ino:x}"

@@ -78,6 +78,10 @@ class GuardedRoot:
     def names(self) -> Collection[str]:
         return (*self._placeholders, *self._existing)
 
+    def check_record(self) -> None:
+        """Raise `ServersEndingError` if another server needs a guard that this one lacks. Blocks."""
+        self._locks.guards.check()
+
     def find_problem(self, lookups: "_LookupCache") -> str:
         """What has changed since the start; empty if nothing has. Blocks. `lookups` is shared by all servers that are checked."""
         with self._lock:

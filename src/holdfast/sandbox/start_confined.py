@@ -66,16 +66,24 @@ async def start_confined_unchecked(
 ) -> Child:
     """Start a server with a backend that is not tested first. Return once its sandbox is set up and compared with the plan.
 
-    `watch` kills the server if a guard in one of its roots vanishes.
+    If other servers in its roots lack guards that it needs, wait until they have ended. `watch` kills the server if a guard in one of its roots vanishes.
     """
+    loop = asyncio.get_running_loop()
     async with _slots.take(_owner(spec)):
-        return await _start_now(starter, sandbox, spec, watch)
+        deadline = loop.time() + _OTHERS_END_SECONDS
+        while True:
+            try:
+                return await _start_now(starter, sandbox, spec, watch)
+            except ServersEndingError:
+                if loop.time() > deadline:
+                    raise
+            await asyncio.sleep(_PAUSE_SECONDS)  # without a thread: the cleanups of the others need one
 
 
 async def _start_now(
     starter: ProcessStarter, sandbox: SandboxBackend, spec: ProcessSpec, watch: GuardWatch
 ) -> Child:
-    prepared = await _prepare_with_others(sandbox, spec)
+    prepared = await _prepare(sandbox, spec)
     clean_up = partial(_run_in_thread, prepared.after_exit, _owner(spec))
     view = SandboxView(prepared.visible)
     proxy = (
@@ -140,19 +148,6 @@ async def wait_for_cleanups() -> None:
     loop = asyncio.get_running_loop()
     if mine := {task for task in _cleanups if task.get_loop() is loop}:
         await asyncio.wait(mine, timeout=_CLEANUP_SECONDS)
-
-
-async def _prepare_with_others(sandbox: SandboxBackend, spec: ProcessSpec) -> PreparedProcess:
-    """Prepare the process. If other servers in its roots must end first, wait for them without a thread: their cleanups need it."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _OTHERS_END_SECONDS
-    while True:
-        try:
-            return await _prepare(sandbox, spec)
-        except ServersEndingError:
-            if loop.time() > deadline:
-                raise
-        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _prepare(sandbox: SandboxBackend, spec: ProcessSpec) -> PreparedProcess:
@@ -246,10 +241,20 @@ async def _check_and_start_server(prepared: PreparedProcess, pid: int, owner: st
     assert prepared.start_fd is not None
     # `wait_and_check` has a deadline of its own, but may first have to wait for a thread.
     async with asyncio.timeout(2 * _SETUP_SECONDS):
-        if not await _THREADS.run(prepared.wait_and_check, pid, owner=owner):
+        if not await _THREADS.run(_check_sandbox, prepared, pid, owner=owner):
             return False
     with contextlib.suppress(BrokenPipeError):  # the sandbox was killed at this moment
         os.write(prepared.start_fd, b"1")
+    return True
+
+
+def _check_sandbox(prepared: PreparedProcess, pid: int) -> bool:
+    """Check the mounts, and that no server that needs other guards was started during the set-up. False if the sandbox has ended."""
+    assert prepared.wait_and_check is not None
+    if not prepared.wait_and_check(pid):
+        return False
+    for root in prepared.guarded_roots:
+        root.check_record()
     return True
 
 
