@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
-_DESCRIPTORS_PER_ROOT = 7  # not counting its guards, and the lock on each folder above it
-_ALWAYS_ALLOWED_DESCRIPTORS = 78  # enough for one root at the greatest depth that `open_root` accepts
+_DESCRIPTORS_PER_ROOT = 8  # not counting its guards (see `KeptFiles`), and the lock on each folder above it
+_ALWAYS_ALLOWED_DESCRIPTORS = 79  # enough for one root at the greatest depth that `open_root` accepts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,8 @@ def guard_roots(
     `resources` closes the opened names. `after_setup` and `after_exit` release the locks; `after_exit` also removes the
     placeholders. `executed` is what the host executes or imports; it is also guarded. If a name can be neither opened nor
     created, the whole root is read-only: the server may own the root, so it could change the root's mode and create the name.
+
+    Raise `ServersEndingError` if other servers in a root lack guards that this server needs. They are then being ended.
     """
     _check_descriptors(roots)
     guards: list[Guard] = []
@@ -95,12 +97,16 @@ def guard_roots(
         _log_linked(root.path, packages)
         extra_names |= _find_running_below(root.path)
         extra_names |= _check_second_names(root.path, (*names, *if_present))
+        by_others = locks.guards.guarded_by_others()
+        adopted = frozenset[str]() if "." in confinement.writable else by_others - {*confinement.writable}
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
         # Also for a read-only root: the last server to end in the root removes the placeholders of all servers.
         placeholders = after_exit.enter_context(keep_placeholders(root, () if is_read_only else names, locks))
         opener = PathOpener(resources)
-        opened = None if is_read_only else _open_guarded(root, names, if_present, extra_names, opener)
+        opened = (
+            None if is_read_only else _open_guarded(root, names, if_present, extra_names, adopted, opener)
+        )
         if opened is None:
             writable = [*_guard_writable(root, confinement.writable, opener)]
             guards += [Guard(target=root), *writable]
@@ -112,8 +118,9 @@ def guard_roots(
         bound = sum(not guard.is_placeholder for guard in guards)
         if bound > _MAX_GUARDS or len(guards) - bound > _MAX_PLACEHOLDERS:
             raise _too_many(roots)
+        locks.guards.write([child.name for child in opened], confinement.writable, by_others)
         not_placeholders = [child for child in opened if child.name not in placeholders]
-        watched.append(GuardedRoot(root, locks, placeholders, not_placeholders))
+        watched.append(GuardedRoot(root, locks, placeholders, not_placeholders, roots[0].path))
         after_exit.callback(watched[-1].close)
         after_exit.callback(watched[-1].report_new_names)
         not_searched.update(f"{root.path}/{name}" for name in confinement.writable)
@@ -210,9 +217,13 @@ def _open_guarded(
     names: Iterable[str],
     if_present: Iterable[str],
     extra_names: frozenset[str],
+    adopted: frozenset[str],
     opener: PathOpener,
 ) -> list[OpenedPath] | None:
-    """Open all names to guard in a root. None if one cannot be guarded: it is missing and got no placeholder, or is a link."""
+    """Open all names to guard in a root. None if one cannot be guarded: it is missing and got no placeholder, or is a link.
+
+    Other servers in the root guard those in `adopted`. If one of them is missing, those servers are ended, so it is skipped.
+    """
     opened = [opener.child(root, name) for name in names]
     opened += [
         child
@@ -225,6 +236,9 @@ def _open_guarded(
     for name in extra_names.difference(child.name for child in existing):
         child = opener.child(root, name)
         opened.append(child if child is not None and (child.is_folder or child.is_file) else None)
+    for name in adopted.difference(child.name for child in opened if child is not None):
+        if (child := opener.child(root, name)) is not None and (child.is_folder or child.is_file):
+            opened.append(child)
     guarded = [child for child in opened if child is not None]
     return guarded if len(guarded) == len(opened) else None
 
