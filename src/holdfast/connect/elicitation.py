@@ -2,13 +2,13 @@
 
 import ipaddress
 import re
-import unicodedata
 from urllib.parse import urlsplit
 
 from holdfast.model import codes
 from holdfast.model.blocked_addresses import why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.normal_form import normalize
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.visible_text import strip_invisible, to_line
 from holdfast.wire.messages import Raw
@@ -185,7 +185,7 @@ def _check_value(value: Json, what: str) -> str:
 
 
 def _names_a_secret(text: str) -> bool:
-    words = re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", _CAMEL.sub(" ", strip_invisible(text))))
+    words = re.sub(r"[\W_]+", " ", normalize("NFKC", _CAMEL.sub(" ", strip_invisible(text))))
     return _SECRET_WORDS.search(words.lower()) is not None
 
 

@@ -26,7 +26,7 @@ _QUOTED_PATH = re.compile(r"""['"`](/[^'"`\n]{2,500})['"`]""")
 _BARE_PATH = re.compile(r"(?:^|[\s(=:])(/[\w.@+/-]{2,500})", re.MULTILINE)
 _UNRESOLVED_HOST = re.compile(
     r"(?:ENOTFOUND|EAI_AGAIN|resolve host:?|resolve|resolving|host=|lookup|dns error for)\s*['\"(]?"
-    r"((?:[A-Za-z0-9_-]+\.)+[A-Za-z]{2,})",
+    r"((?:[A-Za-z0-9_-]{1,63}\.)+[A-Za-z]{2,})",
     re.IGNORECASE,
 )
 _NO_NETWORK = re.compile(

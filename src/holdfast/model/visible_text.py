@@ -4,6 +4,8 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+from holdfast.model.normal_form import normalize
+
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)?", re.DOTALL)
 _INVISIBLE_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 # Letters and marks that are not drawn: fillers, joiners, variation selectors, the empty Braille cell, the null notehead.
@@ -55,7 +57,7 @@ def quote(text: str) -> str:
 
 def _unescape_accented(found: re.Match[str]) -> str:
     letter = chr(int(found[1], 16)) if found[1] else ""
-    base, *marks = unicodedata.normalize("NFD", letter) or " "
+    base, *marks = normalize("NFD", letter) or " "
     is_accented = base in _ACCENTED and bool(marks) and all(map(_ACCENTS.__contains__, marks))
     return letter if letter and (is_accented or letter in _OTHER_LETTERS) else found[0]
 
