@@ -97,7 +97,10 @@ def test_no_row_of_a_text_looks_like_a_line_of_the_chat(
 
 @pytest.mark.parametrize("line", LINES)
 def test_control_wrapped_by_the_terminal_the_row_is_forged(line: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(event_printer, "_wrap_rows", lambda text, *_: text)
+    def leave(text: str, width: int, column: int) -> str:
+        return text
+
+    monkeypatch.setattr(event_printer, "_wrap_rows", leave)
     printer, screen = printer_and_screen(monkeypatch)
 
     printer.print_lines(LINES[line])

@@ -16,6 +16,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within, make_deco
 
 MAX_BYTES = 16 * 1024
 MAX_FIELDS = 20
+MAX_LINES = 30
 # In characters:
 MAX_MESSAGE = 2000
 MAX_TEXT = 500
@@ -58,6 +59,8 @@ def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_restricted: bool) 
     message, mode = question.get("message"), question.get("mode", "form")
     if not isinstance(message, str) or len(message) > MAX_MESSAGE:
         raise _refused(f"message must be a string of at most {MAX_MESSAGE} characters")
+    if len(message.splitlines()) > MAX_LINES:  # more would scroll away who asks
+        raise _refused(f"message must have at most {MAX_LINES} lines")
     server = _describe_server(spec)
     quoted = "\n".join(f"| {to_line(line)}" for line in strip_invisible(message).split("\n"))
     match mode:
