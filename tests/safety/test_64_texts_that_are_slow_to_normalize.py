@@ -1,6 +1,7 @@
 """Attack 64: long rows of combining marks. Python sorts them in quadratic time, and no other thread runs until it has finished."""
 
 import json
+import re
 import sys
 import time
 import unicodedata
@@ -14,6 +15,7 @@ from msgspec import Raw
 from holdfast.builtin.files.roots import comparable_name
 from holdfast.connect import call as call_module
 from holdfast.gateway import own_meta
+from holdfast.model.message_text import escape_from_tags
 from holdfast.model.normal_form import MAX_KEY, normalize
 from holdfast.model.slug import slugify
 from holdfast.resolve.server_names import skeleton
@@ -114,6 +116,24 @@ def test_marks_take_hardly_longer_than_letters(what: str, marks: str):
         return least_cpu_seconds(lambda: WORK[what](text))
 
     assert seconds("a" + MARKS[marks] * PAIRS) < 4 * ALLOWED_FACTOR * seconds(LETTERS)
+
+
+@pytest.mark.parametrize("start", ["<", "\uff1c", "\ufe64"])
+def test_a_message_of_tags_that_only_begin_is_escaped_in_linear_time(start: str):
+    def seconds(length: int) -> float:
+        return least_cpu_seconds(lambda: escape_from_tags(start * length))
+
+    assert seconds(20_000) < 8 * seconds(5_000) + 0.001
+    assert escape_from_tags(f"{start * 3} f.r\u115fom") == f"{start * 2}&lt; f.r\u115fom"
+
+
+def test_control_a_tag_that_may_contain_its_beginning_takes_quadratic_time():
+    pattern = re.compile(r"[<\uff1c\ufe64][^\w<>]*f")
+
+    def seconds(length: int) -> float:
+        return least_cpu_seconds(lambda: pattern.sub("", "\ufe64" * length), 1)
+
+    assert seconds(4_000) > 8 * seconds(1_000)
 
 
 @pytest.mark.parametrize("marks", MARKS)

@@ -100,6 +100,8 @@ def cell_width(text: str) -> int:
 
 def _end_of_row(text: str, start: int, width: int) -> int:
     """The end of the row that begins at `start` and has at most `width` cells."""
+    if text.isascii() and width >= 0:
+        return min(start + width, len(text))
     for end, char in enumerate(text[start : start + width + 1], start):
         width -= _cells(char)
         if width < 0:
