@@ -117,7 +117,7 @@ def test_only_a_valid_tool_awaits_approval_and_an_invalid_one_is_a_warning():
 
     assert [tool.name for tool in found.awaiting_approval] == ["new"]
     assert found.warnings == (
-        'The tool "a b" is not offered. Its name must have 1 to 128 letters, digits or _ . / - characters.',
+        "The tool 'a b' is not offered. Its name must have 1 to 128 letters, digits or _ . / - characters.",
     )
 
 

@@ -8,7 +8,7 @@ from holdfast.model.reserved_variables import risky_variable_reason
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.model.visible_text import display_path, quote
+from holdfast.model.visible_text import display_path
 from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.server_names import normal_form, skeleton
 
@@ -116,7 +116,9 @@ def _why_variables_refused(server: ServerSpec, trust: Trust) -> str | None:
 
 
 def _looks_like(other: ServerSpec) -> str:
-    return f"Its name looks like {quote(other.name)}, a server in {display_path(other.origin)}. Rename one of them."
+    return (
+        f"Its name looks like {other.name!r}, a server in {display_path(other.origin)}. Rename one of them."
+    )
 
 
 def _not_for_sandboxed_sessions(server: ServerSpec) -> str:

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.model.visible_text import display_name, quote, strip_invisible
+from holdfast.model.visible_text import display_name, strip_invisible
 from holdfast.wire.loop_throttle import LoopThrottle, run_steps, run_steps_in_slices
 from holdfast.wire.mcp.definition_text import clean_text
 from holdfast.wire.mcp.tools import Tool
@@ -95,7 +95,7 @@ class ScreenedTools:
     def warnings(self) -> tuple[str, ...]:
         """What to tell the user: which tools are invalid, and what was removed from the others."""
         invalid = (
-            f"The tool {quote(tool.name)} is not offered. {tool.reason}"
+            f"The tool {tool.name!r} is not offered. {tool.reason}"
             for tool in self.withheld
             if not tool.is_approvable
         )
