@@ -41,6 +41,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.permission import DoorKind, Mode, lowest_mode
 from holdfast.model.resolution import Resolution
 from holdfast.model.trust import lowest_trust
+from holdfast.model.visible_text import display_path
 from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.permission import limits_to_store, stored_mode, stored_tools
 from holdfast.session.permission_rules import limit_mode
@@ -423,8 +424,8 @@ def check_same_folder(stored: StoredSession, plan: SessionPlan) -> None:
         move = shlex.join(["holdfast", "sessions", "move", stored.context.session_id, asked])
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"The session was opened in {folder}, not in {asked}. To move it: {move}",
-            hint=f"Open it in {folder}, or move it: {move}",
+            f"The session was opened in {display_path(folder)}, not in {display_path(asked)}. To move it: {move}",
+            hint=f"Open it in {display_path(folder)}, or move it: {move}",
             cwd=folder,
         )
 
