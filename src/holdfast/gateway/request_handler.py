@@ -71,8 +71,10 @@ class RequestHandler:
                     session,
                     self.client_session.era,
                     bare_names=self.client_session.options.bare_names,
+                    memory=self.client_session.memory,
                     allowed=self._allowed,
                 )
+                self.client_session.on_list_changed = self._offer.forget_list
                 self._requests = RequestsToServers(self.client_session, self._offer)
                 session.on_servers_changed(self._servers_changed)
         return self._offer
@@ -244,7 +246,7 @@ class RequestHandler:
         if tool is None:
             if name == STATUS_TOOL:  # also if it is not listed, because nothing is missing
                 return await self._status(offer.session, call)
-            suggestion = suggest_tool(name, offered.names[:_MAX_COMPARED])
+            suggestion = suggest_tool(name, offered.first_names(_MAX_COMPARED))
             return await _refuse_unknown(offer.session, name, arguments, suggestion)
         _check_asker(state.server, tool.server.name)
         del members["name"]
