@@ -166,7 +166,7 @@ class EventPrinter:
         self._print_deferred_row()
         self.clear_status()
         if self.is_terminal:
-            shown = _wrap_rows(shown, shutil.get_terminal_size().columns, self._column)
+            shown = _wrap_rows(shown, shutil.get_terminal_size().columns, self._cursor_column)
         self._at_line_start = shown.endswith("\n")
         self._last_character = shown[-1]
         last = shown.rpartition("\n")[2]

@@ -1,7 +1,7 @@
 """Limit how much of the event loop's time each owner, and all owners together, may use."""
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Generator
 from time import monotonic
 from typing import TypeVar
@@ -57,7 +57,8 @@ class LoopThrottle:
         self.free_at = 0.0
         """The time (`monotonic`) from which the owner is within its share again. Before this time, `must_wait` may return True."""
         self._since_pause = 0.0  # seconds of work since the last pause
-        self._waiting: deque[Callable[[], None]] | None = None  # created when needed: most owners never wait
+        # In the order of their turns. Created when needed: most owners never wait.
+        self._waiting: OrderedDict[Callable[[], None], None] | None = None
         self._is_turn_scheduled = False
         self._task_turns: TaskTurns | None = None  # created when needed
 
@@ -110,19 +111,31 @@ class LoopThrottle:
     def call_in_turn(self, function: Callable[[], None], *, first: bool = False) -> None:
         """Call the function after a pause. With `first`, it is called before the functions that wait already, else after them."""
         if self._waiting is None:
-            self._waiting = deque()
+            self._waiting = OrderedDict()
+        self._waiting[function] = None
         if first:
-            self._waiting.appendleft(function)
-        else:
-            self._waiting.append(function)
+            self._waiting.move_to_end(function, last=False)
         if not self._is_turn_scheduled:
             self._schedule_turn()
+
+    def forget_turn(self, function: Callable[[], None]) -> None:
+        """Do not call this function any more. Otherwise its connection would stay in memory until its turn."""
+        if self._waiting is not None:
+            self._waiting.pop(function, None)
 
     async def pause(self) -> None:
         """Wait until the owner is within its share again, and until its other waiting work has had a turn."""
         turn = asyncio.get_running_loop().create_future()
-        self.call_in_turn(lambda: None if turn.done() else turn.set_result(None))
-        await turn
+
+        def end_pause() -> None:
+            if not turn.done():
+                turn.set_result(None)
+
+        self.call_in_turn(end_pause)
+        try:
+            await turn
+        finally:
+            self.forget_turn(end_pause)
 
     def _schedule_turn(self) -> None:
         self._is_turn_scheduled = True
@@ -137,9 +150,10 @@ class LoopThrottle:
         if self.free_at > monotonic():
             self._schedule_turn()
             return
-        assert self._waiting
         try:
-            self._waiting.popleft()()
+            if self._waiting:  # otherwise all were forgotten
+                function, _ = self._waiting.popitem(last=False)
+                function()
         finally:
             self._is_turn_scheduled = False
             if self._waiting:
