@@ -123,7 +123,7 @@ class Host:
             return
         self._is_closed = True
         atexit.unregister(self.close)
-        if self._loop.is_in_parent:
+        if self._loop.was_opened_before_fork:
             return  # the process that opened the host closes it
         # The callbacks run in reverse order, and all of them even if one fails or is interrupted (Ctrl-C).
         with ExitStack() as closing:
@@ -269,7 +269,7 @@ class Session:
         if not self._is_closed:
             self._is_closed = True
             self._sessions.discard(self)
-            if not self._loop.is_in_parent:
+            if not self._loop.was_opened_before_fork:
                 self._loop.run(self._context_task.close())
 
 
@@ -319,13 +319,13 @@ class _LoopThread:
         self._start_lock = threading.Lock()
 
     @property
-    def is_in_parent(self) -> bool:
+    def was_opened_before_fork(self) -> bool:
         """Whether this process was forked from the one that started the thread. The thread does not run here."""
-        return self._process is not None and self._process.is_in_parent
+        return self._process is not None and self._process.was_opened_before_fork
 
     def run(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
         """Run a coroutine in the loop and wait for it. If the caller is interrupted, the coroutine is cancelled."""
-        if self.is_in_parent:
+        if self.was_opened_before_fork:
             if isinstance(work, Coroutine):
                 work.close()
             raise forked_error("host")

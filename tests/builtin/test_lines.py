@@ -40,8 +40,8 @@ def test_line_numbers_of_the_first_matches(text: str, part: str, limit: int):
 def test_common_ends(before: str, one: str, other: str, after: str):
     first, second = before + one + after, before + other + after
 
-    assert edit.common_prefix(first, second) == _common(first, second)
-    assert edit.common_suffix(first, second) == _common(first[::-1], second[::-1])
+    assert edit.common_prefix_length(first, second) == _common(first, second)
+    assert edit.common_suffix_length(first, second) == _common(first[::-1], second[::-1])
 
 
 @given(TEXT, TEXT, TEXT, TEXT)

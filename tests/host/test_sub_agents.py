@@ -152,7 +152,7 @@ async def test_what_a_sub_agent_uses_counts_for_the_root():
         input_tokens, output_tokens, cost = 40, 20, 0.01
 
     pool = BudgetPool(BudgetLimits(tokens=100, calls=2))
-    share = pool.start_child(BudgetLimits(tokens=50))
+    share = pool.start_sub_agent(BudgetLimits(tokens=50))
     share.start_request()
     share.add_usage(Used())
     with pytest.raises(HoldfastError, match="50 tokens is used up"):
@@ -164,15 +164,15 @@ async def test_what_a_sub_agent_uses_counts_for_the_root():
     with pytest.raises(HoldfastError, match="2 calls is used up"):
         pool.start_call()
     with pytest.raises(HoldfastError, match="calls is used up"):
-        pool.start_child(BudgetLimits())
-    assert pool.children == 0
+        pool.start_sub_agent(BudgetLimits())
+    assert pool.sub_agents == 0
 
 
 @pytest.mark.parametrize("reserved", [BudgetLimits(seconds=600), BudgetLimits(tokens=50)])
 async def test_a_reservation_of_one_kind_does_not_lift_the_root_s_limits_of_the_others(
     reserved: BudgetLimits,
 ):
-    share = BudgetPool(BudgetLimits(tokens=50, calls=2, seconds=600)).start_child(reserved)
+    share = BudgetPool(BudgetLimits(tokens=50, calls=2, seconds=600)).start_sub_agent(reserved)
     share.start_call()
     share.start_call()
     with pytest.raises(HoldfastError, match="2 calls is used up"):
@@ -214,7 +214,7 @@ async def test_isolated_sub_agents_are_counted_before_their_sessions_are_opened(
             await session.prompt([{"type": "text", "text": "Go."}])
 
     assert ended == [False] * 4 + [True] * 4
-    assert (len(opened), session.budget.children) == (4, 0)
+    assert (len(opened), session.budget.sub_agents) == (4, 0)
 
 
 @pytest.mark.promise("TEAM-08")
@@ -274,7 +274,7 @@ async def test_cancelling_the_turn_ends_its_sub_agents(tmp_path: Path):
         async with asyncio.timeout(30):
             while len(ended) < 3:
                 await asyncio.sleep(0.01)
-        children = session.budget.children
+        children = session.budget.sub_agents
 
     assert result.reason is StopReason.CANCELLED
     assert children == 0

@@ -45,7 +45,7 @@ def test_pieces_are_masked_like_the_whole_text(secrets: list[str], text: str, cu
     masked = StreamMask(mask)
     shown = [masked.feed(text[begin:end]) for begin, end in pairwise(borders)]
 
-    whole = "".join(shown) + masked.pending
+    whole = "".join(shown) + masked.delayed
     assert whole.replace(MASKED, "*").replace("**", "*") == mask.mask_known(text).replace(MASKED, "*")
 
 
@@ -57,8 +57,8 @@ def test_text_without_secrets_is_unchanged_and_only_the_beginning_of_a_secret_wa
     for at in range(0, len(text), size):
         shown += masked.feed(text[at : at + size])
         # There may be characters that are not drawn inside of the secret, and an escape after its beginning.
-        ends = [len(masked.pending), *(end for end, _ in unfinished_escapes(masked.pending))]
-        held = [masked.pending, *(Decoded(masked.pending[:end]).text for end in ends)]
+        ends = [len(masked.delayed), *(end for end, _ in unfinished_escapes(masked.delayed))]
+        held = [masked.delayed, *(Decoded(masked.delayed[:end]).text for end in ends)]
         secrets = (SECRET, "hft_", *Mask.of([SECRET]).secrets)
         assert any(secret.startswith(pending) for secret in secrets for pending in held)
 
@@ -101,7 +101,7 @@ def test_little_is_held_back_of_a_very_long_secret() -> None:
     longest, shown = 0, ""
     for at in range(0, len(secret), 4):
         shown += masked.feed(secret[at : at + 4])
-        longest = max(longest, len(masked.pending))
+        longest = max(longest, len(masked.delayed))
 
     assert longest < MAX_FRAGMENT_LENGTH
     assert set((shown + masked.flush()).split(MASKED)) == {""}

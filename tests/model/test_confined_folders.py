@@ -19,18 +19,18 @@ from tests.sandbox.support import copy_source
 def test_folder_counts_until_the_last_server_in_it_has_ended():
     folders, confinement = ConfinedFolders(), Confinement(roots=("/home/ann/blog",))
 
-    with folders.running(confinement):
-        with folders.running(confinement), folders.running(None):
+    with folders.add_while_running(confinement):
+        with folders.add_while_running(confinement), folders.add_while_running(None):
             pass
-        during = folders.contain("/home/ann/blog/post.md")
+        during = folders.is_changeable("/home/ann/blog/post.md")
 
-    assert (during, folders.contain("/home/ann/blog/post.md")) == (True, False)
+    assert (during, folders.is_changeable("/home/ann/blog/post.md")) == (True, False)
 
 
 def test_path_counts_if_it_is_anywhere_below_a_root():
     folders = ConfinedFolders()
 
-    with folders.running(Confinement(roots=("/home/ann/blog", "/srv"))):
+    with folders.add_while_running(Confinement(roots=("/home/ann/blog", "/srv"))):
         found = [
             path
             for path in (
@@ -40,7 +40,7 @@ def test_path_counts_if_it_is_anywhere_below_a_root():
                 "/home/ann/x",
                 "/home/ann/blog",
             )
-            if folders.contain(path)
+            if folders.is_changeable(path)
         ]
 
     assert found == ["/home/ann/blog/a/b", "/srv/x"]
@@ -49,8 +49,8 @@ def test_path_counts_if_it_is_anywhere_below_a_root():
 def test_root_of_the_file_system_contains_everything():
     folders = ConfinedFolders()
 
-    with folders.running(Confinement(roots=("/",))):
-        assert folders.contain(str(Path("/etc/passwd")))
+    with folders.add_while_running(Confinement(roots=("/",))):
+        assert folders.is_changeable(str(Path("/etc/passwd")))
 
 
 def test_roots_that_a_server_can_only_read_do_not_count():
@@ -58,10 +58,10 @@ def test_roots_that_a_server_can_only_read_do_not_count():
     confinement = Confinement(roots=roots, read_only=("/home/ann/blog",), executed=("/srv",))
     granted = Confinement(roots=roots, read_only=("/home/ann/blog",), writable=(".git",))
 
-    with folders.running(confinement):
-        reader = [folders.contain(f"{root}/x") for root in roots]
-    with folders.running(granted):
-        writer = [folders.contain(f"{root}/x") for root in roots]
+    with folders.add_while_running(confinement):
+        reader = [folders.is_changeable(f"{root}/x") for root in roots]
+    with folders.add_while_running(granted):
+        writer = [folders.is_changeable(f"{root}/x") for root in roots]
 
     assert (reader, writer) == ([False, False, True], [True, True, True])
 
@@ -71,8 +71,8 @@ def test_guards_of_a_server_that_was_started_in_between_are_not_missed(tmp_path:
     with ExitStack() as held:
         one, two = (lock_root(str(tmp_path), [status]) for _ in range(2))
         for locks in (one, two):
-            held.enter_context(locks.running)
-            held.enter_context(locks.writing)
+            held.enter_context(locks.running_lock)
+            held.enter_context(locks.writing_lock)
         known = two.guards.guarded_by_others()
         one.guards.write(("a",), (), ())
         with pytest.raises(ServersEndingError, match="Try again"):
@@ -90,15 +90,15 @@ def test_record_of_a_server_that_lacks_a_guard_is_removed_when_it_has_ended(tmp_
     with ExitStack() as held:
         one, two = (lock_root(str(tmp_path), [status]) for _ in range(2))
         for locks in (two, one):
-            held.enter_context(locks.running)
-            held.enter_context(locks.writing)
+            held.enter_context(locks.running_lock)
+            held.enter_context(locks.writing_lock)
         one.guards.write(("a",), ("b",), ())
         for _ in range(2):  # it still runs
             with pytest.raises(ServersEndingError, match="Try again"):
                 two.guards.write(("a", "b", "c"), (), ("a",))
         with pytest.raises(ServersEndingError):
             one.guards.check()
-        one.writing.close()
+        one.writing_lock.close()
         two.guards.write(("a", "b", "c"), (), ("a",))
     left = list(locks_folder().glob(f"{status.st_dev:x}-{status.st_ino:x}.*"))
 
@@ -111,19 +111,19 @@ AS_USER = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
-from holdfast.model.confined_folders import lock_root, locks_folder, is_confined_server_running_in
+from holdfast.model.confined_folders import lock_root, locks_folder, can_confined_server_change
 from holdfast.model.errors import HoldfastError
 
 root = sys.argv[3]
 found = [str(locks_folder())]
 try:
     locks = lock_root(root, [os.stat(root)])
-    found += ["locked", is_confined_server_running_in(root)]
-    locks.running.close()
-    locks.writing.close()
-    locks.setup.close()
+    found += ["locked", can_confined_server_change(root)]
+    locks.running_lock.close()
+    locks.writing_lock.close()
+    locks.setup_locks.close()
 except HoldfastError as error:
-    found += [error.message, is_confined_server_running_in(root)]
+    found += [error.message, can_confined_server_change(root)]
 print(json.dumps(found))
 """
 UID = 3_000_000 + os.getpid()  # no account has this number

@@ -120,8 +120,8 @@ async def test_the_editor_opens_no_folder_that_a_confined_server_can_swap(
     with ExitStack() as running:
         if is_running:
             locks = lock_root(str(real), [step.stat() for step in (real, *real.parents)])
-            running.enter_context(locks.running)
-            running.enter_context(locks.setup)
+            running.enter_context(locks.running_lock)
+            running.enter_context(locks.setup_locks)
         async with host:
             session = await open_session(host, root, editor)
             ran = await session.call("shell.run", {"command": "pwd -P", "cwd": "src"})

@@ -169,7 +169,7 @@ def check_nothing(record: GuardRecord) -> None: ...
 def let_servers_without_a_guard_end(root: Path, name: str) -> None:
     """Do what the start of another server does first."""
     locks = lock_root(str(root), [step.stat() for step in (root, *root.parents)])
-    with locks.running, locks.writing, locks.setup:
+    with locks.running_lock, locks.writing_lock, locks.setup_locks:
         known = locks.guards.guarded_by_others()
         with pytest.raises(ServersEndingError):
             locks.guards.write((*known, name), (), known)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.confined_folders import is_confined_server_running_in
+from holdfast.model.confined_folders import can_confined_server_change
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
@@ -138,7 +138,7 @@ import os, sys
 from pathlib import Path
 from holdfast.model.confined_folders import lock_root
 locks = lock_root(sys.argv[1], [os.stat(path) for path in (Path(sys.argv[1]), *Path(sys.argv[1]).parents)])
-locks.setup.close()
+locks.setup_locks.close()
 print("locked", flush=True)
 sys.stdin.read()
 """
@@ -157,14 +157,14 @@ async def test_server_of_another_process_counts_until_that_process_has_ended(
     other.stdout.readline()
 
     counted = [
-        is_confined_server_running_in(str(path)) for path in (root, inner, inner / "missing", root.parent)
+        can_confined_server_change(str(path)) for path in (root, inner, inner / "missing", root.parent)
     ]
     with pytest.raises(HoldfastError, match="runs in a folder above it"):
         await run(keeper, confined(WAIT, inner))
     other.kill()
     other.communicate()
 
-    assert (counted, is_confined_server_running_in(str(inner))) == ([True, True, True, False], False)
+    assert (counted, can_confined_server_change(str(inner))) == ([True, True, True, False], False)
     assert (await run(keeper, confined(WAIT, inner))).out == "ready\n"
 
 

@@ -162,8 +162,8 @@ def test_no_descriptor_is_lost_when_there_are_too_few(root: Path) -> None:
         opened = opener.open(str(root), links="refuse")
         children = [child for index in range(10) if (child := opener.child(opened, f"f{index}"))]
         locks = lock_root(str(root), [step.status for step in opened.self_and_parents()])
-        resources.enter_context(locks.running)
-        resources.enter_context(locks.setup)
+        resources.enter_context(locks.running_lock)
+        resources.enter_context(locks.setup_locks)
         before = open_descriptors()
         with spare_descriptors(5), pytest.raises(OSError, match="Too many open files"):
             GuardedRoot(opened, locks, {}, children)

@@ -96,7 +96,7 @@ async def test_swapped_folder_is_not_opened_by_the_editor(
     root = cwd.parent if confined == "folder/.." else cwd
     files = Files(cwd, door=editor, trust=trust, confined_folders=running)
 
-    with running.running(Confinement(roots=(str(root),))) if confined else nullcontext():
+    with running.add_while_running(Confinement(roots=(str(root),))) if confined else nullcontext():
         escaped = await attack(files, cwd, outside)
 
     assert (escaped, editor.asked) == (False, [])
@@ -114,7 +114,7 @@ async def test_confined_server_started_during_a_call_stops_the_editors_part(cwd:
     on_disk = FileSnapshot(real_path=path, text="mine")
     unsaved = await editor.read("folder/file", on_disk, for_writing=True)
 
-    with running.running(Confinement(roots=(str(cwd),))):
+    with running.add_while_running(Confinement(roots=(str(cwd),))):
         read_again = await editor.read("folder/file", on_disk, for_writing=True)
         with pytest.raises(HoldfastError) as error:
             await editor.write("folder/file", "edited", unsaved)
@@ -143,7 +143,7 @@ async def test_editor_is_still_asked_where_no_confined_server_can_write(cwd: Pat
     editor = Buffers({str(cwd / "other"): "unsaved", str(cwd / "folder" / "file"): "unsaved"})
     files = Files(cwd, door=editor, confined_folders=running)
 
-    with running.running(Confinement(roots=(str(cwd / "folder"),))):
+    with running.add_while_running(Confinement(roots=(str(cwd / "folder"),))):
         during = [(await files.call("read", path=path))["text"] for path in ("other", "folder/file")]
     after = (await files.call("read", path="folder/file"))["text"]
 
@@ -202,8 +202,8 @@ root = Path(sys.argv[1])
 locks = lock_root(str(root), [step.stat() for step in (root, *root.parents)])
 print("running", flush=True)
 sys.stdin.read()
-locks.setup.close()
-locks.running.close()
+locks.setup_locks.close()
+locks.running_lock.close()
 """
 
 
@@ -272,7 +272,7 @@ async def test_editor_is_asked_if_other_processes_are_not_looked_at(
     cwd: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Control."""
-    monkeypatch.setattr(editor_files, "is_confined_server_running_in", lambda path: False)  # pyright: ignore
+    monkeypatch.setattr(editor_files, "can_confined_server_change", lambda path: False)  # pyright: ignore
     editor = EditorByName()
 
     with server_of_another_process(cwd):

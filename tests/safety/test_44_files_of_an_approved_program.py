@@ -374,9 +374,12 @@ def test_command_that_hides_what_it_runs_is_refused_with_advice(tmp_path: Path, 
                 ("x=y\rscript_shell=./sh", "with the setting 'script_shell'"),
                 (
                     '"node\\u002doptions"=x',
-                    "of settings with a name that cannot be checked, in line 2; remove this line",
+                    "with a quote, a backslash or a `$` in the name of a setting, in line 2; remove this line",
                 ),
-                ("${X}=x", "of settings with a name that cannot be checked, in line 2; remove this line"),
+                (
+                    "${X}=x",
+                    "with a quote, a backslash or a `$` in the name of a setting, in line 2; remove this line",
+                ),
             )
         ),
         # The controls: the same files, if they can be read and run nothing else.

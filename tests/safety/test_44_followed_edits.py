@@ -90,7 +90,7 @@ async def test_confined_server_that_can_write_in_the_folder_ends_it(
         return spec
 
     if not protected:
-        monkeypatch.setattr(composition, "revoke_edits_in_writable_roots", end_nothing)
+        monkeypatch.setattr(composition, "revoke_edit_approvals_in_writable_roots", end_nothing)
     write_server(folder)
     own = own_writer(tmp_path)
     async with make_host({"w": own, "granted": {**own, "writable": ["."]}}) as host:
@@ -128,7 +128,7 @@ async def test_confined_server_that_cannot_write_in_the_folder_does_not_end_an_e
     ):
         written = (await session.call("w.write", {"path": str(folder / "server.py")})).text
         await host.approvals.on_change()
-        followed = await host.approvals.followed_edits()
+        followed = await host.approvals.entries_with_followed_edits()
 
     assert (written, len(followed)) == ("Read-only file system", 1)
 
@@ -149,15 +149,15 @@ async def test_edits_cannot_be_followed_while_a_confined_server_runs_in_the_fold
                 await approve(host, folder, follow=True)
         with pytest.raises(HoldfastError, match="works only for a server that runs with your rights"):
             await approve(host, folder, grant=ConfinedGrant(), follow=True)
-        refused = await host.approvals.followed_edits()
+        refused = await host.approvals.entries_with_followed_edits()
         # A server that was being started when the approval was given is found afterwards.
         monkeypatch.setattr(approvals, "why_not_to_follow", never)
         async with host.session(cwd=folder, trust=Trust.SANDBOXED, tools=["w.*"]) as session:
             await session.call("w.write", {"path": str(folder / "other.txt")})
             await approve(host, folder, follow=True)
-            ended = await host.approvals.followed_edits()
+            ended = await host.approvals.entries_with_followed_edits()
         await approve(host, folder, follow=True)
-        followed = await host.approvals.followed_edits()
+        followed = await host.approvals.entries_with_followed_edits()
 
     assert (control, refused, ended, len(followed)) == ("written", frozenset(), frozenset(), 1)
 
@@ -176,7 +176,7 @@ async def test_new_approval_stays_beside_a_confined_server_that_cannot_write_in_
         async with host.session(cwd=folder, trust=Trust.SANDBOXED, tools=["w.*"]) as session:
             written = (await session.call("w.write", {"path": str(folder / "server.py")})).text
             await approve(host, folder, follow=True)
-            followed = await host.approvals.followed_edits()
+            followed = await host.approvals.entries_with_followed_edits()
 
     assert (written, len(followed)) == ("Read-only file system", 1)
 

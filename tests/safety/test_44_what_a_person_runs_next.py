@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.confined_folders import is_confined_server_running_in, locks_folder
+from holdfast.model.confined_folders import can_confined_server_change, locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.guarded_names import GUARDED_NAMES
 from holdfast.model.process import ProcessSpec
@@ -127,10 +127,10 @@ async def test_the_last_server_removes_the_placeholders_even_if_the_root_is_read
     spec = ProcessSpec(argv=("sh", "-c", "echo ready; read line"), env=PATH, cwd=str(project))
     async with started(keeper, confined(spec, project, read_only=(str(project),))) as reader:
         await read_line(reader)
-        only_reader = is_confined_server_running_in(str(project))
+        only_reader = can_confined_server_change(str(project))
         async with started(keeper, confined(spec, project)) as writer:
             await read_line(writer)
-            with_writer = is_confined_server_running_in(str(project))
+            with_writer = can_confined_server_change(str(project))
         await wait_for_cleanups()
         during = {path.name for path in project.iterdir()}
     await wait_for_cleanups()

@@ -287,7 +287,7 @@ async def test_own_files_that_changed_after_the_session_was_opened_are_masked_wh
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, are_checked: bool
 ):
     if not are_checked:
-        monkeypatch.setattr(SecretFiles, "register_changed", _mask_no_files)
+        monkeypatch.setattr(SecretFiles, "mask_changed", _mask_no_files)
     data, config = tmp_path / "data", tmp_path / "config"
     reader = {"command": sys.executable, "args": ["-c", READER]}
     async with make_host({"sh": reader}, durable=True) as host, host.session(cwd=tmp_path) as session:

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from holdfast.agent.model import transport
-from holdfast.agent.model.answer_events import EventSplitter, check_event
+from holdfast.agent.model.answer_events import EventSplitter, pause_after_event
 from holdfast.agent.model.clients import ModelClients
 from holdfast.agent.model.config import ModelConfig, ModelLimits, make_config
 from holdfast.agent.model.try_model import try_model
@@ -254,16 +254,18 @@ async def test_control_an_unprotected_client_decodes_such_events():
 )
 def test_no_form_of_an_event_hides_its_values(event: bytes):
     with pytest.raises(HoldfastError, match="The model's answer was cut off"):
-        check_event(event, ModelLimits(), 0)
+        pause_after_event(event, ModelLimits(), 0)
 
 
 def test_long_texts_and_repeated_definitions_are_within_the_limits():
     text = b'data: {"delta":"' + b"[1,{2," * 100_000 + b'"}\n\n'
     echo = b"data: [" + b"{}," * 5000 + b"1]\n\n"
 
-    assert check_event(text, ModelLimits(), 0) == 0.0
-    assert check_event(echo, ModelLimits(), 300_000) == 0.0  # the request was as long
-    assert check_event(b"data: [" + b"1," * 4000 + b"1]\n\n", ModelLimits(), 0) > 0.1  # others work after it
+    assert pause_after_event(text, ModelLimits(), 0) == 0.0
+    assert pause_after_event(echo, ModelLimits(), 300_000) == 0.0  # the request was as long
+    assert (
+        pause_after_event(b"data: [" + b"1," * 4000 + b"1]\n\n", ModelLimits(), 0) > 0.1
+    )  # others work after it
 
 
 def test_an_event_is_passed_on_only_when_it_is_complete():

@@ -39,7 +39,7 @@ async def race(pool: BudgetPool, tokens: int, agents: int) -> tuple[int, int, se
         nonlocal peak
         await asyncio.sleep(0)
         try:
-            share = pool.start_child(BudgetLimits(tokens=tokens))
+            share = pool.start_sub_agent(BudgetLimits(tokens=tokens))
         except HoldfastError as error:
             refused.add(error.code)
             return False
@@ -57,7 +57,7 @@ async def race(pool: BudgetPool, tokens: int, agents: int) -> tuple[int, int, se
 @pytest.mark.promise("TEAM-07")
 async def test_races_for_a_budget_never_pass_it():
     for _ in range(1000 if os.environ.get("HOLDFAST_LONG_TESTS") else 100):
-        pool = BudgetPool(BudgetLimits(tokens=100, calls=10), max_children=50)
+        pool = BudgetPool(BudgetLimits(tokens=100, calls=10), max_sub_agents=50)
         started, peak, refused = await race(pool, 30, 8)
 
         assert (started >= 3, peak <= 100) == (True, True)
@@ -71,7 +71,7 @@ async def test_control_without_a_reservation_all_run_at_once(monkeypatch: pytest
         monkeypatch.setattr(BudgetPool, "take", take_nothing)
     limits = BudgetLimits() if off == "no budget" else BudgetLimits(tokens=100, calls=10)
 
-    assert await race(BudgetPool(limits, max_children=50), 30, 8) == (8, 240, set())
+    assert await race(BudgetPool(limits, max_sub_agents=50), 30, 8) == (8, 240, set())
 
 
 @contextmanager

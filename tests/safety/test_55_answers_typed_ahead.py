@@ -100,7 +100,7 @@ async def test_half_typed_prompt_is_no_answer_and_is_kept(monkeypatch: pytest.Mo
         await until(lambda: terminal._prompts.default_buffer.text == "o")
         answer = asyncio.create_task(terminal.ask("May it run? "))
         await until(lambda: terminal._open is terminal._questions and terminal._questions.app.is_running)
-        await until(lambda: not terminal._is_question_new)
+        await until(lambda: not terminal._is_question_undrawn)
         keys.send_text("\r")
         answered = await answer
         await until(lambda: terminal._open is terminal._prompts and terminal._prompts.app.is_running)

@@ -98,11 +98,11 @@ async def test_a_server_that_ends_slowly_delays_no_other_revoked_token():
         lambda credential: "revoked" if credential.id in revoked else "",
         sessions.end,
     )
-    watch.check()
+    watch.end_invalid()
     await asyncio.sleep(0)
     first = [*sessions.ended]
     revoked.add("c")  # revoked while the first one still ends
-    watch.check()
+    watch.end_invalid()
     await asyncio.sleep(0)
     control = _SlowEnds()
     in_turn = asyncio.create_task(_end_in_turn(control, ["a-slow", "b", "c"]))

@@ -58,11 +58,11 @@ def test_connect_and_plain_requests_are_parsed() -> None:
     )
 
     assert parse_request(b"CONNECT Api.Example.org:443 HTTP/1.1\r\nHost: x\r\n\r\n") == ProxyRequest(
-        endpoint=Endpoint(host="api.example.org", port=443), tunnel=True
+        endpoint=Endpoint(host="api.example.org", port=443), is_tunnel=True
     )
     assert plain == ProxyRequest(
         endpoint=Endpoint(host="api.example.org", port=80),
-        tunnel=False,
+        is_tunnel=False,
         head=b"GET /a?b=c HTTP/1.1\r\nHost: API.example.org.\r\nA: b\r\nConnection: close\r\n\r\n",
     )
 

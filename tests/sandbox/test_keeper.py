@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import codes
-from holdfast.model.confined_folders import is_confined_server_running_in
+from holdfast.model.confined_folders import can_confined_server_change
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.keeper import client, keeper_process
@@ -267,13 +267,13 @@ async def test_locks_of_a_folder_stay_while_a_process_of_its_server_cannot_be_en
         async with asyncio.timeout(30):
             await child.end(0.1)
         await wait_for_cleanups()
-        is_gone, is_running = all_gone.is_set(), is_confined_server_running_in(str(root))
+        is_gone, is_running = all_gone.is_set(), can_confined_server_change(str(root))
     await all_gone.wait()
     await wait_for_cleanups()
     child.close()
 
     assert (is_gone, is_running) == (not survives, survives)
-    assert not is_confined_server_running_in(str(root))
+    assert not can_confined_server_change(str(root))
 
 
 @pytest.mark.promise("LNK-11")

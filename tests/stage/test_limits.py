@@ -135,7 +135,7 @@ def test_a_flood_of_cancelled_downloads_neither_hides_others_nor_uses_up_the_lim
     def receive(guid: str, state: str, received: int) -> None:
         download = stage.find(guid)
         assert download is not None
-        stage.progress(
+        stage.record_progress(
             download,
             cdp.BrowserDownloadProgress(guid=guid, total_bytes=0, received_bytes=received, state=state),
         )

@@ -52,11 +52,11 @@ async def test_an_overlay_that_comes_between_check_and_press_gets_no_click(
             await tab.run(document, "settle", quiet=100, ms=400)  # the overlay is on the screen
             return []
 
-        async def disarm(*_: object, **__: object) -> Press:
+        async def finish_press(*_: object, **__: object) -> Press:
             return Press("hit")
 
         monkeypatch.setattr(actions, "arm", arm)
-        monkeypatch.setattr(actions, "disarm", disarm)
+        monkeypatch.setattr(actions, "finish_press", finish_press)
 
     clicked = await client.envelope("click", ref=target)
     is_stolen = "stolen" in await client.page("snapshot")

@@ -67,11 +67,11 @@ async def test_downloads_of_frames_that_are_gone_are_bounded(
         async def find_nothing(browser: Browser) -> None:
             pass
 
-        monkeypatch.setattr(Browser, "find_unreported_downloads", find_nothing)
+        monkeypatch.setattr(Browser, "update_unreported_downloads", find_nothing)
 
     stage = await _download(client, site, "frame")
     if is_protected:
-        await _until(lambda: bool(stage.notices.pending))
+        await _until(lambda: bool(stage.notices.unreported))
     await _until(lambda: _files(stage) == ([] if is_protected else [1000]))
     answer = str(await client.call("downloads"))
 

@@ -44,7 +44,7 @@ class AttachedSession(EditorSession):
         self._remote: RemoteSession | None = None
         self._options = OptionValues(mode=Mode.ASK, max_mode=Mode.ASK, trust=Trust.DIRECT)
         self._unused: list[str] = []
-        """Parts of a notice about what the editor sent or offered and the session does not use, such as "does not start the servers …"."""
+        """What the session ignores of what the editor sent or offered, as parts of a notice: "does not start the servers …"."""
         self._started = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -72,7 +72,7 @@ class AttachedSession(EditorSession):
 
     @property
     def is_closed(self) -> bool:
-        return self._remote is None or self._remote.closed.is_set()
+        return self._remote is None or self._remote.ended.is_set()
 
     @property
     def options(self) -> OptionValues:
@@ -82,7 +82,7 @@ class AttachedSession(EditorSession):
         remote = self._require_remote()
         self._started.set()
         await remote.wait_handled(self._last_replayed)
-        if remote.closed.is_set():
+        if remote.ended.is_set():
             raise self._ended_error()
         if self._unused:
             pid = self._owner.lease.owner.pid
@@ -155,7 +155,7 @@ class AttachedSession(EditorSession):
         )
 
     async def _report_end(self, remote: RemoteSession) -> None:
-        await remote.closed.wait()
+        await remote.ended.wait()
         self.failure = self._ended_error()
         if self._door.supports_notices:
             await self._report([f"{remote.end_reason} To continue, load the session again."])

@@ -96,7 +96,7 @@ def _describe_agents(values: OptionValues) -> list[Json]:
         {
             "id": AGENT_OPTION,
             "name": "Agent",
-            "description": "Choosing an agent restarts the session's servers. The limits of its earlier agents still apply.",
+            "description": "Choosing an agent restarts the session's servers. The limits of the session's earlier agents still apply.",
             "type": "select",
             "currentValue": values.agent,
             "options": agents if values.agent else [{"value": "", "name": "None"}, *agents],

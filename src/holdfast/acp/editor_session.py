@@ -104,7 +104,7 @@ class EditorSession(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Called when the editor has disconnected: lets the requests that wait for this session end soon."""
+        """Let the requests that wait for this session end soon, because the editor has disconnected."""
 
     @abstractmethod
     async def leave(self) -> None:

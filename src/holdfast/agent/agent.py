@@ -36,9 +36,9 @@ class ServerStatus:
     available: tuple[str, ...] = ()
     starting: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    """The available servers whose process or connection has ended. The next call starts them again, except those in `restart_delays`."""
-    restart_delays: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The servers that keep failing and are not started again yet, each with the message that a call to it would get now."""
+    """The available servers whose process or connection has ended. The next call starts them again, except those in `restart_errors`."""
+    restart_errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By server that keeps failing and is not started again yet: the error that a call to it would get now."""
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[SessionWarning, ...] = ()
     awaiting_approval: Mapping[str, tuple[str, ...]]

@@ -430,7 +430,7 @@ def _list_servers(turn: TurnContext) -> str:
 def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
     status = turn.server_status()
     for name in status.available:
-        if name in status.restart_delays:
+        if name in status.restart_errors:
             yield (
                 name,
                 f"keeps failing, so its restart is delayed; /why {display_name(name)} shows the reason",
@@ -462,8 +462,8 @@ async def _explain_server(turn: TurnContext, server: str) -> str:
         )
     if server in status.without_hints:
         lines.append(describe_hints_awaiting_approval(server))
-    if delay := status.restart_delays.get(server):
-        lines.append(delay)
+    if error := status.restart_errors.get(server):
+        lines.append(error)
     elif server in status.ended:
         lines.append(
             f"{server} has ended; the next call starts it again. /logs {server} shows what it has written."

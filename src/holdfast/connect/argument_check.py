@@ -107,7 +107,7 @@ class ArgumentChecker:
             document = None if is_large else _Document.read(arguments, decoded)
             max_ns = 0 if document is None else _estimate_ns(compiled, document)
             problem = (
-                _check_document(compiled, document, max_ns)
+                _find_problem(compiled, document, max_ns)
                 if document is not None and max_ns <= _MAX_NS_ON_LOOP
                 else await _run_in_thread(_decode_and_check, compiled, arguments, quota_owner=quota_owner)
             )
@@ -283,12 +283,12 @@ async def _run_in_thread(function: Callable[..., T], *args: Any, quota_owner: st
 
 
 def _decode_and_check(compiled: CompiledSchema, arguments: bytes) -> str | None:
-    """Like `_check_document`. Arguments that are not valid JSON count as fitting: the call itself reports them."""
+    """Like `_find_problem`. Arguments that are not valid JSON count as fitting: the call itself reports them."""
     document = _Document.read(arguments)
-    return None if document is None else _check_document(compiled, document, _estimate_ns(compiled, document))
+    return None if document is None else _find_problem(compiled, document, _estimate_ns(compiled, document))
 
 
-def _check_document(compiled: CompiledSchema, document: "_Document", max_ns: int) -> str | None:
+def _find_problem(compiled: CompiledSchema, document: "_Document", max_ns: int) -> str | None:
     """What is wrong with a document: None if it fits, empty if the errors are not listed.
 
     `max_ns` is the most nanoseconds that the check takes.

@@ -201,7 +201,11 @@ class Connector:
                 if warm_server is None
                 else warm_server.hold_folder()
             )
-            with self.confined_folders.running(spec_to_start.confinement) if is_confined else nullcontext():
+            with (
+                self.confined_folders.add_while_running(spec_to_start.confinement)
+                if is_confined
+                else nullcontext()
+            ):
                 async with (
                     open_folder as folder,
                     open_stdio(

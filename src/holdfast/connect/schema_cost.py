@@ -125,7 +125,7 @@ class _SchemaReader:
         self._number_of(self._root)
         while self._unread:
             schema, number = self._unread.pop()
-            self._read_keywords(schema, self._nodes[number])
+            self._measure_keywords(schema, self._nodes[number])
         return self._nodes
 
     def height(self) -> int:
@@ -155,7 +155,7 @@ class _SchemaReader:
                 self._unread.append((schema, number))
         return number
 
-    def _read_keywords(self, schema: JsonObject, node: _Node) -> None:
+    def _measure_keywords(self, schema: JsonObject, node: _Node) -> None:
         """Note the work of a subschema, and the numbers of the subschemas in its keywords."""
         if any(keyword in schema for keyword in _UNSUPPORTED_KEYWORDS):
             raise UncheckableSchemaError("it uses $dynamicRef or $recursiveRef")
@@ -165,7 +165,7 @@ class _SchemaReader:
         if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
             node.factor = _UNEVALUATED_FACTOR
         self.has_alternatives |= "anyOf" in schema or "oneOf" in schema
-        self._read_patterns(schema, node)
+        self._measure_patterns(schema, node)
         number_of = self._number_of
         for keyword in _SAME_VALUE_LISTS:
             node.same += map(number_of, _list(schema.get(keyword)))
@@ -188,7 +188,7 @@ class _SchemaReader:
             if keyword in schema and not isinstance(schema[keyword], list)
         ]
 
-    def _read_patterns(self, schema: JsonObject, node: _Node) -> None:
+    def _measure_patterns(self, schema: JsonObject, node: _Node) -> None:
         patterns = [pattern for pattern in (schema.get("pattern"),) if isinstance(pattern, str)]
         named = schema.get("patternProperties")
         if isinstance(named, dict):

@@ -96,7 +96,7 @@ class ServerLog:
                 log.warning("server log not written", extra={"path": str(self._path), "reason": reason})
 
     async def finish(self) -> None:
-        """Write the rest. Call this when the server has ended."""
+        """Write what was not written yet. Call this when the server has ended."""
         self._ended.set()
         await self.flush()
 

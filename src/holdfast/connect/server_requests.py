@@ -327,7 +327,7 @@ class ServerRequests:
 
     @property
     def _is_restricted(self) -> bool:
-        """Whether the server's questions are sanitized more strictly, and never passed on in the server's own result."""
+        """Whether the server may not ask the user to open local addresses, and its questions are never passed on in its own result."""
         return self.spec.confinement is not None or self.spec.always_confined or self._is_sandboxed
 
     @property

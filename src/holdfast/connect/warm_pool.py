@@ -43,13 +43,13 @@ class WarmServer:
     """Whether a connection uses the process, and will end it."""
 
     async def adopt(self, process: ProcessSpec) -> Child:
-        """Return this process, in place of `Keeper.spawn`."""
+        """Mark this process as adopted, and return it. A connection calls this in place of `Keeper.spawn`."""
         self.is_adopted = True
         return self.child
 
     @asynccontextmanager
     async def hold_folder(self) -> AsyncIterator[str]:
-        """Keep the process's folder until exit. In place of `start_folder`; the yielded path is empty, because nothing uses it."""
+        """Keep the process's folder until exit. A connection uses this in place of `start_folder`. The yielded path is empty: nothing uses it."""
         async with self.folder_stack:
             yield ""
 

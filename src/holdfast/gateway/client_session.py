@@ -292,7 +292,7 @@ class ClientSession:
             case "notifications/message":
                 self._log(server.name, notification)
             case "notifications/subscriptions/acknowledged":
-                self.subscriptions.acknowledge(server.name)
+                self.subscriptions.set_acknowledged(server.name)
             case "notifications/resources/updated":
                 if self.era is Era.MODERN:
                     self.subscriptions.resource_updated(notification.params)
@@ -326,7 +326,7 @@ class ClientSession:
             call.notify(notification.method, notification.params)
 
     def servers_changed(self) -> None:
-        """The session's servers have changed: tell the client that every list in `announced_lists` may have changed."""
+        """Tell the client that every list in `announced_lists` may have changed, because the session's servers have changed."""
         for name in self.announced_lists:
             self._list_changed(name)
 

@@ -85,8 +85,10 @@ class ClientSessions:
         served.session.touch()
         return served
 
-    def find_modern(self, handle: str, credential: Credential, client_info: ClientInfo) -> ServedClient:
-        """The session of a modern client: that of the handle, or else the default one of its credential."""
+    def find_or_open_modern(
+        self, handle: str, credential: Credential, client_info: ClientInfo
+    ) -> ServedClient:
+        """The session of a modern client: that of the handle, or else the default one of its credential. Open it if it is not open."""
         if handle:
             if self._handles.get(handle) != credential.id:
                 raise unknown_handle()

@@ -12,7 +12,7 @@ CHECK_SECONDS = 1.0
 
 
 class CredentialWatch:
-    """Checks the credentials of all open sessions once a second."""
+    """Checks the credentials of all open sessions once a second, and ends the sessions of those that are no longer valid."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class CredentialWatch:
     async def run(self) -> None:
         """Check until cancelled."""
         while True:
-            self.check()
+            self.end_invalid()
             await asyncio.sleep(self._seconds)
 
-    def check(self) -> None:
+    def end_invalid(self) -> None:
         """Start to end the sessions of each credential that is no longer valid.
 
         Each credential has a task of its own, so that a server that ends slowly does not delay the others.

@@ -74,7 +74,7 @@ class EventStream:
         await self._flush()
         self.ended.set()
 
-    async def attach(self, write: Write, after: int | None = None) -> asyncio.Event:
+    async def send_to(self, write: Write, after: int | None = None) -> asyncio.Event:
         """Send the events to this response from now on, beginning after event `after`, or with the first that was never sent.
 
         The returned `asyncio.Event` is set when another response takes over.
@@ -92,12 +92,12 @@ class EventStream:
         await self._flush()
         return replaced
 
-    def detach(self, write: Write) -> None:
-        """Keep later events for another response."""
+    def stop_sending_to(self, write: Write) -> None:
+        """Stop sending events to this response. Keep them for another one."""
         if self._write is write:
             self._write = None
 
-    def is_attached(self, write: Write) -> bool:
+    def sends_to(self, write: Write) -> bool:
         return self._write is write
 
     def _keep(self, number: int, line: bytes) -> None:
@@ -231,7 +231,7 @@ class PostResponse:
             if self._stream is None:
                 self._stream = self._streams.open()
                 await self._response.start()
-                await self._stream.attach(self._response.write)
+                await self._stream.send_to(self._response.write)
         return self._stream
 
 

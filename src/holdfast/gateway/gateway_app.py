@@ -187,7 +187,7 @@ class GatewayApp:
     ) -> None:
         check_mcp_headers(request, meta, http.headers)
         client_info = modern_client(meta)
-        served = self.sessions.find_modern(http.caller.handle, http.caller.credential, client_info)
+        served = self.sessions.find_or_open_modern(http.caller.handle, http.caller.credential, client_info)
         if request.method == "tools/call":
             offered = await (await served.handler.offer()).tools()
             if offered.has_param_headers:
@@ -303,9 +303,9 @@ class GatewayApp:
         ]
         served.session.open_streams += 1
         try:
-            replaced = await stream.attach(response.write, after)
+            replaced = await stream.send_to(response.write, after)
             signals.append(asyncio.ensure_future(replaced.wait()))
-            while not any(signal.done() for signal in signals) and stream.is_attached(response.write):
+            while not any(signal.done() for signal in signals) and stream.sends_to(response.write):
                 await asyncio.wait(
                     signals,
                     timeout=self._http_limits.keepalive_seconds,
@@ -316,7 +316,7 @@ class GatewayApp:
             await response.end()
         finally:
             served.session.open_streams -= 1
-            stream.detach(response.write)
+            stream.stop_sending_to(response.write)
             for signal in signals:
                 signal.cancel()
 

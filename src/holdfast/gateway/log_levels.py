@@ -49,7 +49,7 @@ class LogLevels:
         return level if isinstance(level, str) and level in LEVELS else ""
 
     async def send_to(self, offer: Offer, server: str, level: str) -> None:
-        """Before a request to a server, send it this level, unless the server has it already."""
+        """Send this level to a server, before a request to it, unless the server has the level already."""
         if server in await offer.servers_with_capability("logging"):
             await self._send(offer, server, level)
 

@@ -96,7 +96,7 @@ class ResourceWatches:
         self._bytes += size
 
     def _forget(self, server: str, uri: str) -> None:
-        """Count one subscription less. The last one removes the resource."""
+        """Subtract one subscription. If it was the last one, forget the resource."""
         self._counts[server, uri] -= 1
         if not self._counts[server, uri]:
             del self._counts[server, uri]

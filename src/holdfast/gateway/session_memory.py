@@ -18,7 +18,7 @@ class SessionMemory:
         self._is_closed = False
 
     def try_add(self, amount: int) -> bool:
-        """Count more bytes. Return False, and count nothing, if the quota has no room for them."""
+        """Count these bytes, too. Return False, and count nothing, if the quota has no room for them."""
         if self._is_closed or not self._quota.try_acquire(self._credential_id, amount):
             return False
         self.used += amount

@@ -41,10 +41,10 @@ def status_result(session: Session, allowed: Allowlist) -> dict[str, object]:
     lines = [
         f"Session {session.context.session_id}, trust {session.context.trust_level}, mode {session.permission.mode}."
     ]
-    ended, delays = session.ended, session.restart_delays
+    ended, errors = session.ended, session.restart_errors
     for name in session.available:
         state = "It has ended; the next call starts it again." if name in ended else "available."
-        lines.append(f"Server {display_name(name)}: {delays.get(name, state)}")
+        lines.append(f"Server {display_name(name)}: {errors.get(name, state)}")
     lines += [f"Server {display_name(name)}: still starting." for name in session.starting]
     for refusal in _refusals(session, allowed):
         lines.append(f"Server {refusal.display_name}: not offered ({refusal.stage}). {refusal.reason}")

@@ -111,8 +111,8 @@ class Subscriptions:
         """The event that is set when this server acknowledges the next subscription."""
         return self._acknowledged.setdefault(server, LightEvent())
 
-    def acknowledge(self, server: str) -> None:
-        """Set the event that `expect` returned: the server has acknowledged a subscription."""
+    def set_acknowledged(self, server: str) -> None:
+        """Set the event that `expect` returned, because the server has acknowledged a subscription."""
         event = self._acknowledged.pop(server, None)
         if event is not None:
             event.set()

@@ -44,7 +44,7 @@ class ApprovalWatch:
         self._confined_folders = confined_folders
         self._unconfined_paths = unconfined_paths
         self._followed: frozenset[Approval] = frozenset()
-        """The approvals of later edits at the last check."""
+        """At the last check: the approvals that cover later edits of a program."""
 
     async def start(self) -> Self:
         """Read the approvals, and return this watch. Call this before the first server is started, so that no later change is missed."""
@@ -56,11 +56,11 @@ class ApprovalWatch:
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
             try:
-                await self.check()
+                await self.end_affected_servers()
             except HoldfastError as error:  # the store may be busy for a while
                 log.warning("could not check the approvals", extra={"reason": error.message})
 
-    async def check(self) -> None:
+    async def end_affected_servers(self) -> None:
         """End the servers that the approvals and revocations since the last check affect."""
         project = [spec for spec in self._links.specs() if spec.source is Source.PROJECT]
 
@@ -89,7 +89,7 @@ class ApprovalWatch:
             await self._links.close_matching(is_affected)
 
     async def _revoke_new_edit_approvals(self, new: frozenset[Approval]) -> None:
-        """Revoke new approvals of later edits in folders that a running confined server can write to."""
+        """Revoke those of these approvals whose folder a running confined server can write to."""
         for spec in self._links.specs() if new else ():
             await revoke_edit_approvals(self._store, self._audit, new, spec)
 

@@ -32,10 +32,10 @@ from holdfast.resolve.approval_store import (
     is_entry_approved,
     read_approved_program,
     read_edit_approvals,
-    read_ended_edits,
     read_last_answer,
     read_last_definition,
     read_server_answers,
+    read_server_that_ended_edits,
     read_shown_entry,
     read_tool_pins,
     remove_other_answers,
@@ -125,7 +125,7 @@ class Approvals:
         folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a text, not a `Path`
         return await run_with_file_timeout(why_not_to_follow, entry.name, folder, program, path=folder)
 
-    async def followed_edits(self) -> frozenset[str]:
+    async def entries_with_followed_edits(self) -> frozenset[str]:
         """The digests of the project entries for which later edits of their program are approved."""
         approvals = await self._store.read(read_edit_approvals)
         return frozenset(approval.content_hash for approval in approvals)
@@ -218,7 +218,7 @@ class Approvals:
         def read_approval(tx: ReadTx) -> tuple[ApprovedProgram, bool, str]:
             key = spec.origin, spec.name
             approved = read_approved_program(tx, *key, spec.digest)
-            return approved, covers_later_edits(tx, *key, spec.digest), read_ended_edits(tx, *key)
+            return approved, covers_later_edits(tx, *key, spec.digest), read_server_that_ended_edits(tx, *key)
 
         approved, is_followed, ended_by = await self._store.read(read_approval)
         read_files = partial(self._read_program, argv, folder, module_folders=stdio.module_folders)
@@ -256,7 +256,7 @@ class Approvals:
         """How the program differs from the one that was approved last; empty if none was, or if it does not differ."""
         key = entry.origin, entry.name
         approved, ended_by = await self._store.read(
-            lambda tx: (read_approved_program(tx, *key, entry.digest), read_ended_edits(tx, *key))
+            lambda tx: (read_approved_program(tx, *key, entry.digest), read_server_that_ended_edits(tx, *key))
         )
         if not approved.last_parts:
             return ""
@@ -452,7 +452,7 @@ def _why_not_approved(program: Program, approved: ApprovedProgram) -> str:
 
 
 def _is_as_approved(program: Program, approved: ApprovedProgram) -> bool:
-    """Whether the program has the same parts as when it was approved, or none both times."""
+    """Whether the program has the same parts as when it was approved. It may have had none then, and have none now."""
     if not program.parts and not approved.digests:
         return True
     return program.digest in approved.digests

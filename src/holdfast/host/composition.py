@@ -29,7 +29,7 @@ from holdfast.host.approvals import Approvals
 from holdfast.host.config_watch import ConfigWatch
 from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER, check_data_folder
 from holdfast.host.delegation import Delegator
-from holdfast.host.edit_approvals import revoke_edits_in_writable_roots
+from holdfast.host.edit_approvals import revoke_edit_approvals_in_writable_roots
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.opening import Opener
 from holdfast.host.packages import Packages
@@ -134,7 +134,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     # Exited last: what the store writes while it is closed must still be masked.
     obtained = stack.enter_context(ObtainedSecrets())
     secret_files = SecretFiles(settings, config.registry, obtained)
-    await secret_files.read()
+    await secret_files.read_changed()
     database = settings.data_dir / DATABASE_FILE
     store = config.store or await stack.enter_async_context(open_store(database))
     hasher = ArgumentHasher(settings.data_dir / KEYS_FOLDER)
@@ -167,7 +167,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
 
     async def prepare_confined(spec: ServerSpec) -> ServerSpec:
         spec = await unconfined_paths.add_read_only_paths(spec)
-        return await packages.prepare(await revoke_edits_in_writable_roots(store, audit, spec))
+        return await packages.prepare(await revoke_edit_approvals_in_writable_roots(store, audit, spec))
 
     team, delegator = (
         HostTeam(live, store, settings.agents),
@@ -240,14 +240,14 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         permission_wait=settings.permission.wait,
         server_wait_seconds=settings.links.wait_seconds,
         can_spawn=can_spawn,
-        max_children=settings.agents.max_children,
+        max_sub_agents=settings.agents.max_children,
         tracer=tracer,
     )
     # Set here because of a cycle: the opener gives sessions the tools that use `team` and `delegator`, which open sessions.
     team.opener = delegator.opener = opener
     # What runs in the background.
     watch = await ApprovalWatch(store, audit, links, confined_folders, unconfined_paths).start()
-    approvals.on_change = watch.check
+    approvals.on_change = watch.end_affected_servers
     await stack.enter_async_context(_in_background(watch.run()))
     config_watch = ConfigWatch(settings, admission, store, live)
     await stack.enter_async_context(_in_background(config_watch.run()))

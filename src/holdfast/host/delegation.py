@@ -92,7 +92,7 @@ class Delegator:
     def can_delegate(self, session: Session) -> bool:
         """Whether the session's agent may start a sub-agent now. If not, it does not see the tool."""
         budget = session.budget
-        return depth_of(session) < self._max_depth and budget.children < budget.max_children
+        return depth_of(session) < self._max_depth and budget.sub_agents < budget.max_sub_agents
 
     async def _definition(self, session: Session, name: str) -> AgentDefinition | None:
         return await self._definitions.require(name, session.context.cwd) if name else None

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.audit.approvals import REVOKED, approval_record
 from holdfast.audit.audit import Audit
-from holdfast.model.confined_folders import is_confined_server_running_in
+from holdfast.model.confined_folders import can_confined_server_change
 from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
 from holdfast.model.real_path import real_path
 from holdfast.model.server import ServerSpec
@@ -35,7 +35,7 @@ def why_not_to_follow(name: str, folder: str, program: Program) -> str:
             f"Later edits of {name!r} cannot be approved in advance: a symbolic link in {display_path(folder)} cannot be resolved. "
             "Approve it without --follow-edits."
         )
-    if not any(map(is_confined_server_running_in, folders)):
+    if not any(map(can_confined_server_change, folders)):
         return ""
     return (
         f"Later edits of {name!r} cannot be approved in advance now: a confined server runs in {display_path(folder)}, and may be able to change its program. "
@@ -66,7 +66,7 @@ def _is_only_in(folder: str, path: Path) -> bool:
         return False
 
 
-async def revoke_edits_in_writable_roots(store: Store, audit: Audit, spec: ServerSpec) -> ServerSpec:
+async def revoke_edit_approvals_in_writable_roots(store: Store, audit: Audit, spec: ServerSpec) -> ServerSpec:
     """Revoke the approvals of later edits in each folder that this confined server can write to. Call this before it is started.
 
     Return the spec unchanged.

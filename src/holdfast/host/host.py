@@ -153,7 +153,7 @@ class Host:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._own_loop is not None:
-            if self._own_loop.is_in_parent:
+            if self._own_loop.was_opened_before_fork:
                 return  # the process that opened the host closes it
             self._own_loop.check("host")
         self._state = "closed"

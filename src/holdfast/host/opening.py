@@ -85,7 +85,7 @@ class Opener:
     """How long a turn waits for servers that are still starting, if a message of another session starts the turn."""
     can_spawn: Callable[[Session, CatalogTool], bool]
     """Whether the agent of a session may start another one with this tool. If not, it does not see the tool."""
-    max_children: int
+    max_sub_agents: int
     """How many sub-agents may run at a time, below one root session."""
     tracer: Tracer | None = None
     """Traces the sessions; None if tracing is off."""
@@ -301,7 +301,7 @@ class Opener:
             parent=plan.options.parent,
             definition=plan.options.definition,
             budget=NO_LIMITS.lowest(*(definition.budget for definition in plan.options.limiting_definitions)),
-            max_children=self.max_children,
+            max_sub_agents=self.max_sub_agents,
             can_spawn=self.can_spawn,
         )
 
@@ -359,7 +359,7 @@ class Opener:
                     spec, tools, plan, record.mask, throttle
                 ),
                 read_log=self.server_logs.read,
-                mask_secret_files=self.secret_files.register_changed,
+                mask_secret_files=self.secret_files.mask_changed,
                 stage_seconds=plan.timer.seconds,
                 tracer=self.tracer,
                 describe_missing=lambda tool: plan.admission.describe_missing_builtin(tool, plan),

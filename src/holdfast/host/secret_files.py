@@ -59,10 +59,10 @@ class SecretFiles:
         """Whether the files were checked in this iteration of the event loop."""
         self._reading = asyncio.Lock()
 
-    async def register_changed(self, result_size: int, *, is_only_call: bool = False) -> None:
+    async def mask_changed(self, result_size: int, *, is_only_call: bool = False) -> None:
         """Mask the secrets in all files that have changed since they were read, before a result of this size is stored.
 
-        `is_only_call`: no other call of the host is waiting for its result.
+        With `is_only_call`, no other call of the host is waiting for its result, so no other call can share this check.
         """
         # Results that were received before the last check share it: their tasks run before `_forget_check`.
         if self._is_checked or (result_size <= SHORT_RESULT_BYTES and time.monotonic() < self._next_check):
@@ -73,12 +73,12 @@ class SecretFiles:
                 self._is_checked = True
                 asyncio.get_running_loop().call_soon(self._forget_check)
             return
-        await self.read()
+        await self.read_changed()
 
     def _forget_check(self) -> None:
         self._is_checked = False
 
-    async def read(self) -> None:
+    async def read_changed(self) -> None:
         """Read the files that have changed, and mask their secrets."""
         async with self._reading:
             changed = self._find_changed()

@@ -150,15 +150,15 @@ class HostTeam:
                 self._notify(session_id)
 
     async def _send(self, sender: Session, facts: CallFacts, target: SessionId, text: str) -> str | None:
-        self._check_rate(sender)
+        self._count_message(sender)
         origin = Origin(agent=facts.agent) if facts.agent else MAIN_AGENT_ORIGIN
         message_id = await sender.mailbox.send(target, text, title=await sender.title(), origin=origin)
         if message_id is not None:
             self._notify(target)
         return message_id
 
-    def _check_rate(self, sender: Session) -> None:
-        """Count one more message of the workspace, or raise: two agents could answer each other without end."""
+    def _count_message(self, sender: Session) -> None:
+        """Count one more message of the workspace. Raise if there are too many: two agents could answer each other without end."""
         sent = self._sent.setdefault(sender.context.workspace_id or "", deque())
         now = time.monotonic()
         while sent and now - sent[0] > _HOUR:

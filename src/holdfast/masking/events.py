@@ -122,7 +122,7 @@ class MessageMasker:
             stream.set_mask(mask)
 
     @property
-    def has_pending(self) -> bool:
+    def has_delayed(self) -> bool:
         """Whether some text is delayed."""
         return bool(self._delayed)
 
@@ -143,7 +143,7 @@ class MessageMasker:
             yield replace(delayed, text=text)
         if text := stream.feed(piece.text):
             yield piece if text == piece.text else replace(piece, text=text)
-        if stream.pending:
+        if stream.delayed:
             self._delayed[kind] = piece
 
     def flush(self) -> Iterator[Replied | Thought]:

@@ -208,7 +208,7 @@ _indexes: WeakValueDictionary[tuple[str, ...], _SharedIndex] = WeakValueDictiona
 
 
 def _share_index(secrets: tuple[str, ...]) -> tuple[tuple[str, ...], SecretIndex]:
-    """The tuple of these secrets and their index, as all masks with the same secrets share them."""
+    """The tuple and the index that all masks with these secrets share."""
     index = _indexes.get(secrets)
     if index is None:
         index = _indexes[secrets] = _SharedIndex(secrets)

@@ -19,8 +19,7 @@ class StreamMask:
         self._sent = ""  # the end of the text that was returned already, if a secret may begin in it
         self._sent_is_masked = False  # `[masked]` was returned in place of `_sent`
         self._is_in_token = False  # the last piece ended within a signed token
-        self.pending = ""
-        """The delayed text."""
+        self.delayed = ""  # the end of the last piece that is delayed
 
     def set_mask(self, mask: Mask) -> None:
         self._mask = mask
@@ -28,7 +27,7 @@ class StreamMask:
     @property
     def is_short(self) -> bool:
         """Whether the delayed text, with the text before it, is too short to reveal the secret that may begin in it."""
-        return len(self._sent) + len(self.pending) <= _SHORT
+        return len(self._sent) + len(self.delayed) <= _SHORT
 
     def feed(self, piece: str) -> str:
         """Add a piece, and return the text that can be shown now."""
@@ -38,7 +37,7 @@ class StreamMask:
                 return ""
             self._is_in_token = False
         # Find the whole secrets, and the index from which the text may be an unfinished secret.
-        text = self._sent + self.pending + piece
+        text = self._sent + self.delayed + piece
         spans = self._mask.find(text) if self._mask.contains(text) else []
         if spans and spans[-1][1] == len(text) and CONTEXT_TOKEN_START in text[spans[-1][0] :]:
             self._is_in_token = True
@@ -47,14 +46,14 @@ class StreamMask:
             unfinished = self._mask.find_partial_at_end(text)
         if not spans and unfinished == len(text):
             shown = text[len(self._sent) :]
-            self._sent = self.pending = ""
+            self._sent = self.delayed = ""
             return shown
         # Return the text up to the unfinished secret, without what was returned already. A whole secret may overlap the unfinished
         # one, and is returned as `[masked]`.
         begin, end = len(self._sent), max(unfinished, spans[-1][1] if spans else 0)
         shown = self._mask_part(text, spans, begin, end)
         self._sent_is_masked = unfinished < end and (end > begin or self._sent_is_masked)
-        self._sent, self.pending = text[unfinished : max(unfinished, end)], text[end:]
+        self._sent, self.delayed = text[unfinished : max(unfinished, end)], text[end:]
         return shown
 
     def flush(self) -> str:
@@ -63,12 +62,12 @@ class StreamMask:
         If a secret begins in this text and continues in the next piece, its continuation is masked. If the text is nearly the whole secret,
         it is masked, too.
         """
-        delayed, self.pending = self.pending, ""
-        if not delayed:
+        text, self.delayed = self.delayed, ""
+        if not text:
             return ""
-        self._sent += delayed
+        self._sent += text
         self._sent_is_masked = self._mask.ends_with_nearly_whole(self._sent)
-        return MASKED if self._sent_is_masked else delayed
+        return MASKED if self._sent_is_masked else text
 
     def _mask_part(self, text: str, spans: list[tuple[int, int]], begin: int, end: int) -> str:
         """The masked text from `begin` to `end`."""

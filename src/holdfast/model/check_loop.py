@@ -27,8 +27,8 @@ class OwnProcess:
         self._forks = _forks[0]
 
     @property
-    def is_in_parent(self) -> bool:
-        """Whether the host or session was opened in the process that this one was forked from. A fork has none of the threads that a host needs."""
+    def was_opened_before_fork(self) -> bool:
+        """Whether this process was forked after the host or session was opened. A fork has none of the threads that a host needs."""
         return self._forks != _forks[0]
 
 
@@ -45,7 +45,7 @@ class OwnLoop(OwnProcess):
         """Raise if this code runs in another process or event loop. `what` is "host" or "session", for the message."""
         if self._forks != _forks[0]:
             raise forked_error(what)
-        try:  # `running_loop` and `is_in_parent` are not called, because every tool call comes here
+        try:  # `running_loop` and `was_opened_before_fork` are not called, because every tool call comes here
             running = asyncio.get_running_loop()
         except RuntimeError:
             return

@@ -52,8 +52,8 @@ class ConfinedFolders:
         return tuple(self._running.values())
 
     @contextmanager
-    def running(self, confinement: Confinement | None) -> Iterator[None]:
-        """Keep a server's confinement, and count the roots that it can change, while it runs; None for a server that is not confined."""
+    def add_while_running(self, confinement: Confinement | None) -> Iterator[None]:
+        """Keep a server's confinement, and the roots that it can change, during the block, in which the server runs. None is for a server that is not confined."""
         if confinement is None:
             yield
             return
@@ -69,8 +69,8 @@ class ConfinedFolders:
                 if not self._roots[root]:
                     del self._roots[root]
 
-    def contain(self, path: str) -> bool:
-        """Whether a confined server can write to a folder above this real path."""
+    def is_changeable(self, path: str) -> bool:
+        """Whether a confined server of this host can write to a folder above this real path."""
         return any(str(parent) in self._roots for parent in PurePosixPath(path).parents)
 
 
@@ -86,8 +86,8 @@ def _changeable_roots(confinement: Confinement) -> tuple[str, ...]:
     )
 
 
-def is_confined_server_running_in(path: str) -> bool:
-    """Whether a confined server of any process of this user runs in this folder or in a folder above it, and can change it.
+def can_confined_server_change(path: str) -> bool:
+    """Whether a confined server of any process of this user runs in this folder, or in one above it, and can change what is there.
 
     Such a server can replace anything below its folder with a link, at any time.
     """
@@ -164,16 +164,16 @@ def _is_own(folder: Path, uid: int) -> bool:
 class RootLocks:
     """The locks of one root of a server."""
 
-    running: ExitStack
+    running_lock: ExitStack
     """Holds the lock that says that a server runs in this root."""
-    writing: ExitStack
+    writing_lock: ExitStack
     """Holds the lock that says that a server can change this root. Closed if the root is read-only for it."""
-    setup: ExitStack
+    setup_locks: ExitStack
     """Holds the locks that keep other servers from starting in folders above the root."""
     is_last: Callable[[], bool]
-    """Whether no other server runs in this root. If it returns True, no server can start there until `running` is closed."""
+    """Whether no other server runs in this root. If it returns True, no server can start there until `running_lock` is closed."""
     is_held: Callable[[], bool]
-    """Whether other processes still see `running` and `writing`. False once a lock file, or the folder of the locks, was removed."""
+    """Whether other processes still see `running_lock` and `writing_lock`. False once a lock file, or the folder of the locks, was removed."""
     guards: "GuardRecord"
     """Which names in this root the server guards."""
 
@@ -212,9 +212,9 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
                         _take_shared_lock(folder, directory, _lock_name(_SETUP_BELOW, parent), setup)
                     held_writing = writing.pop_all()
                     return RootLocks(
-                        running=running.pop_all(),
-                        writing=held_writing,
-                        setup=setup.pop_all(),
+                        running_lock=running.pop_all(),
+                        writing_lock=held_writing,
+                        setup_locks=setup.pop_all(),
                         is_last=partial(_is_last, folder, name, fd),
                         is_held=partial(_are_held, folder, {name: fd, writes: writes_fd}),
                         guards=GuardRecord(path, folder, root, held_writing),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 
 def absolute_search_path(search_path: str) -> str:
-    """The `PATH` without empty and relative entries, which stand for the current folder and folders in it: these are not trusted."""
+    """The `PATH` without empty and relative entries, which stand for the current folder and folders in it: what is in them is not trusted."""
     folders = [folder for folder in search_path.split(os.pathsep) if folder.startswith("/")]
     return os.pathsep.join(folders) or os.defpath  # an empty PATH stands for the current folder, too
 

@@ -175,7 +175,7 @@ def end_edit_approval(tx: Tx, edits: Approval, server: str, *, by: str, at: date
     return tuple(removed)
 
 
-def read_ended_edits(tx: ReadTx, origin: str, name: str) -> str:
+def read_server_that_ended_edits(tx: ReadTx, origin: str, name: str) -> str:
     """The name of the confined server that ended the approval of later edits; empty if there is none."""
     for ended in tx.approvals(json.dumps([_ENDED_EDITS, origin, name])[:-1] + ", "):
         return json.loads(ended.key)[-1]

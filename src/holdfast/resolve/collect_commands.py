@@ -192,7 +192,7 @@ class CommandCollector:
                 *javascript_candidates(path),
                 *(f"{path}{suffix}" for suffix in _OTHER_SUFFIXES),
             ):
-                self._packages.look_up(candidate)
+                self._packages.add_imported_file(candidate)
         elif (
             PurePosixPath(path).suffix.lower() in CODE_SUFFIXES
             or is_manifest(PurePosixPath(path).name)
@@ -210,7 +210,7 @@ class CommandCollector:
             for suffixes in (PYTHON_MODULES, JAVASCRIPT_MODULES):
                 self._files.add_sibling_modules(base, suffixes, with_content=True)
         for path in import_candidates(f"{base}/code", source, languages, (base, f"{base}/src")):
-            self._packages.look_up(path)
+            self._packages.add_imported_file(path)
         for word in dict.fromkeys(words_in_code(text)):
             self._files.hashes.check_deadline(base)
             if _MODULE_NAME.fullmatch(word):  # `importlib.import_module("server")`

@@ -16,7 +16,7 @@ from holdfast.resolve.program_imports import (
     python_module_candidates,
 )
 
-_MAX_LOOK_UPS = 50_000  # how many paths are checked, at which an imported file may be
+_MAX_LOOK_UPS = 50_000  # at how many paths imported files are looked for
 _PYTHON_MANIFESTS = (
     "pyproject.toml",
     "setup.cfg",
@@ -48,7 +48,7 @@ class PackageCollector:
         self._packages: set[str] = set()
         self._built: set[str] = set()
 
-    def look_up(self, path: str, *, runner: str = "") -> bool:
+    def add_imported_file(self, path: str, *, runner: str = "") -> bool:
         """Add an imported file, if there is one at this path. Return False if too many paths were looked up."""
         path = path and os.path.normpath(path)
         if path == UNCHECKED:
@@ -104,7 +104,7 @@ class PackageCollector:
         self._packages.add(folder)
         self._files.add(f"{folder}/package.json")
         for target in mapped_files(self._project.read_package(folder)):
-            self.look_up(UNCHECKED if "*" in target else self._project.absolute(target, folder))
+            self.add_imported_file(UNCHECKED if "*" in target else self._project.absolute(target, folder))
             if "*" in target:  # any name in this folder, and perhaps below it
                 mapped = self._project.absolute(_parent(target.partition("*")[0]), folder)
                 self._files.add_sibling_modules(mapped, JAVASCRIPT_MODULES, with_content=True)

@@ -463,10 +463,10 @@ def is_node_or_python(word: str) -> bool:
 def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
     """Everything that the words of a command can name, in order."""
     # `launcher` is the last interpreter or launcher, until a word that it runs was found: the words after that one are arguments.
-    launcher, previous, has_code = "", "", False
+    launcher, previous, may_contain_code = "", "", False
     for number, (word, is_split) in enumerate(islice(_all_words(argv), MAX_WORDS)):
         name = program_name(word)
-        has_code |= _INTERPRETER.fullmatch(name) is not None and not SHELL.fullmatch(name)
+        may_contain_code |= _INTERPRETER.fullmatch(name) is not None and not SHELL.fullmatch(name)
         yield NamedFile(path=word, is_program=number == 0 or bool(launcher), runner=launcher)
         for part in _possible_paths(word):
             yield NamedFile(path=part, is_program=bool(launcher), runner=launcher)
@@ -476,7 +476,7 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
             yield NamedModule(name=module)  # `uvicorn app.main:app`
         if is_split:
             # The words inside this one follow next, and decide which word is the program and which are its arguments.
-            if has_code:
+            if may_contain_code:
                 yield NamedCode(text=_OPTION_C.sub("", word, count=1))
             continue
         option = _OPTION_M.fullmatch(previous)

@@ -185,7 +185,7 @@ def _how_to_let_it_write(server: ServerSpec) -> str:
 def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> ServerSpec:
     if not isinstance(server.transport, Stdio):
         return server
-    stdio = _choose_start_folder(server, server.transport, policy)
+    stdio = _with_start_folder(server, server.transport, policy)
     if trust is Trust.DIRECT or server.confines_what_it_runs:
         env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
@@ -223,21 +223,21 @@ def _python_variables(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -
     return variables
 
 
-def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
-    """Start a server in an empty folder, unless its entry names a folder, or the script to run.
+def _with_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
+    """Let a server start in an empty folder if it could otherwise run code that it finds in the session's folder.
 
-    What is in the session's folder is not trusted, and many commands run code that they find in the folder they are started in.
-    A project's server starts in its project, because it may run the code that was approved.
+    A server whose entry names a folder, or a script to run, starts in its usual folder. A project's server starts in its project,
+    with the variables that say where Python looks for modules.
     """
     if server.source is Source.PROJECT:
         return replace(stdio, env={**stdio.env, **_python_variables(server, stdio, policy)})
     argv = (stdio.command, *stdio.args)
-    is_named = bool(stdio.cwd) or runs_relative_script(argv)
-    if not is_named and runs_absolute_script(argv):
+    may_start_in_folder = bool(stdio.cwd) or runs_relative_script(argv)
+    if not may_start_in_folder and runs_absolute_script(argv):
         # A version manager's `python` or `node` would read in the session's folder which program to run.
         search_path = stdio.env.get("PATH") or policy.environ.get("PATH", "")
-        is_named = is_interpreter_itself(stdio.command, search_path)
+        may_start_in_folder = is_interpreter_itself(stdio.command, search_path)
         # Python and Node would load code from the session's folder if a variable names a relative path.
         env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
-        is_named = is_named and not any(loads_relative_code(*variable) for variable in env.items())
-    return replace(stdio, has_empty_folder=not is_named)
+        may_start_in_folder &= not any(loads_relative_code(*variable) for variable in env.items())
+    return replace(stdio, has_empty_folder=not may_start_in_folder)

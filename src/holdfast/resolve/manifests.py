@@ -142,9 +142,7 @@ def problem_with_npm_settings(text: str) -> str:
             continue
         if not _PLAIN_KEY.fullmatch(key):
             # The line is not quoted: the file may be a link to a private file of the user.
-            return (
-                f"a file of settings with a name that cannot be checked, in line {number}; remove this line"
-            )
+            return f"a file with a quote, a backslash or a `$` in the name of a setting, in line {number}; remove this line"
         if _NOT_LETTERS.sub("", key).lower() in _NPM_SETTINGS:
             shown = repr(key) if len(key) <= _MAX_SETTING else f"in line {number}"
             return (

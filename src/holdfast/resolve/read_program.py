@@ -127,7 +127,9 @@ def _search(
                 if files.project.has_folder(local):
                     packages.add_build(local)
         for imported in import_candidates(path, start, languages, dict.fromkeys(roots)):
-            if not packages.look_up(imported, runner="" if imported.endswith(_NOT_SOURCES) else runner):
+            if not packages.add_imported_file(
+                imported, runner="" if imported.endswith(_NOT_SOURCES) else runner
+            ):
                 break
 
 

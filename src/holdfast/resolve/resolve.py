@@ -47,7 +47,7 @@ async def resolve_in_thread(
 
 
 def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy) -> Resolution:
-    """Decide which servers a session gets and which are refused. Reads no files except servers' interpreters, to tell them from scripts.
+    """Decide which servers a session gets and which are refused. Reads no files except servers' commands called `python` or `node`, which may be scripts of a version manager.
 
     Variables are expanded after admission, because an entry that is not approved must not read the host's environment.
     """

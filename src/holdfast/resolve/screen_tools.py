@@ -285,7 +285,7 @@ def _clean_json(raw: Raw | UnsetType, part: str, notes: set[str]) -> Raw | Unset
 
 
 def _without_misspelled_hints(annotations: Raw | UnsetType, notes: set[str]) -> Raw | UnsetType:
-    """Annotations without a second `ReadOnlyHint`: Holdfast reads names as MCP spells them, but some clients read them in any case."""
+    """Annotations without hints such as `ReadOnlyHint`: Holdfast ignores other spellings than `readOnlyHint`, but some clients do not."""
     members = UNSET if isinstance(annotations, UnsetType) else decode_json(annotations)
     if not isinstance(members, dict):
         return annotations

@@ -113,7 +113,7 @@ class UnconfinedPathFinder:
         return find
 
     async def add_read_only_paths(self, spec: ServerSpec) -> ServerSpec:
-        """The confined server with what Holdfast runs unconfined as read-only paths, unless its entry has `writable: ["."]`."""
+        """Make the programs that Holdfast runs unconfined read-only for a confined server, unless its entry has `writable: ["."]`."""
         confinement = spec.confinement
         if confinement is None or (isinstance(spec.transport, Stdio) and "." in spec.transport.writable):
             return spec

@@ -307,10 +307,10 @@ class GuardWatch:
     def _check_soon(self, path: str) -> None:
         self._paths_to_check.add(path)
         if path not in self._checks:
-            self._checks[path] = asyncio.get_running_loop().create_task(self._check(path))
+            self._checks[path] = asyncio.get_running_loop().create_task(self._end_unguarded_servers(path))
 
-    async def _check(self, path: str) -> None:
-        """Check a root in a thread, because its file system may not respond. Kill the servers whose guards have vanished."""
+    async def _end_unguarded_servers(self, path: str) -> None:
+        """Kill the servers whose guards in a root have vanished. Check the guards in a thread: a file system may not respond."""
         try:
             while path in self._paths_to_check:
                 self._paths_to_check.remove(path)

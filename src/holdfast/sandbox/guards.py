@@ -88,9 +88,9 @@ def guard_roots(
     read_only = find_read_only_names(paths, executed, confinement.writable)
     for root in roots:
         locks = lock_root(root.path, [step.status for step in root.self_and_parents()])
-        after_exit.enter_context(locks.running)
-        after_exit.enter_context(locks.writing)
-        after_setup.enter_context(locks.setup)
+        after_exit.enter_context(locks.running_lock)
+        after_exit.enter_context(locks.writing_lock)
+        after_setup.enter_context(locks.setup_locks)
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
         extra_names |= (packages := linked.get(root.path, frozenset()))
@@ -111,7 +111,7 @@ def guard_roots(
             writable = [*_guard_writable(root, confinement.writable, opener)]
             guards += [Guard(target=root), *writable]
             if not writable:  # the server cannot change anything in this root
-                locks.writing.close()
+                locks.writing_lock.close()
             continue
 
         guards += _guard_names(opened, placeholders, opener)

@@ -76,16 +76,16 @@ class _Budget(ABC):
         Time in which several agents run at once is counted once. `seconds` limits this agent alone; 0 means no limit.
         """
 
-    def start_child(self, wanted: BudgetLimits) -> "BudgetShare":
+    def start_sub_agent(self, wanted: BudgetLimits) -> "BudgetShare":
         """Reserve a sub-agent and its share, or raise. The caller ends the share.
 
         Seconds are not reserved: they pass for all agents at the same time.
         """
         root = self.root
-        if root.children >= root.max_children:
+        if root.sub_agents >= root.max_sub_agents:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
-                f"{root.children} sub-agents are running, which is the limit. Wait until one has ended.",
+                f"{root.sub_agents} sub-agents are running, which is the limit. Wait until one has ended.",
             )
         self.check()
         reserved = replace(wanted, seconds=0)
@@ -96,7 +96,7 @@ class _Budget(ABC):
                 )
         for index, amount in enumerate(reserved.amounts):
             self.take(index, amount)
-        root.count_child(1)
+        root.count_sub_agent(1)
         return BudgetShare(self, reserved, wanted.seconds)
 
     def start_request(self, tokens: int = 0) -> None:
@@ -136,7 +136,7 @@ class BudgetPool(_Budget):
     """
 
     def __init__(
-        self, limits: BudgetLimits = NO_LIMITS, *, max_children: int = 4, parent: "BudgetPool | None" = None
+        self, limits: BudgetLimits = NO_LIMITS, *, max_sub_agents: int = 4, parent: "BudgetPool | None" = None
     ) -> None:
         super().__init__()
         self._priced = (0, 0.0)  # the tokens and the cents of all requests whose price is known
@@ -146,21 +146,21 @@ class BudgetPool(_Budget):
         self._counted_until = 0.0  # `_taken` includes the seconds of the running agents up to this time
         self._levels: tuple[BudgetPool, ...] = (self,) if parent is None else (self, *parent._levels)
         """This pool and its ancestors. The last one is the pool of the root session."""
-        self._children = 0
-        self.max_children: int = max_children if parent is None else parent.max_children
+        self._sub_agents = 0
+        self.max_sub_agents: int = max_sub_agents if parent is None else parent.max_sub_agents
 
     @property
     def root(self) -> "BudgetPool":
         return self._levels[-1]
 
     @property
-    def children(self) -> int:
+    def sub_agents(self) -> int:
         """How many sub-agents are running below the root session."""
-        return self.root._children
+        return self.root._sub_agents
 
-    def count_child(self, change: int) -> None:
+    def count_sub_agent(self, change: int) -> None:
         """Count a sub-agent that starts (1) or ends (-1)."""
-        self.root._children += change
+        self.root._sub_agents += change
 
     @property
     def cents_per_token(self) -> float:
@@ -276,7 +276,7 @@ class BudgetShare(_Budget):
         for index in self._own:
             if self._reserved[index] > self._used[index]:
                 self._parent.take(index, self._used[index] - self._reserved[index])
-        self.root.count_child(-1)
+        self.root.count_sub_agent(-1)
 
     def _over_reserved(self, index: int) -> float:
         return max(0.0, self._used[index] - self._reserved[index])

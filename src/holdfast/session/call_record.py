@@ -76,7 +76,7 @@ class CallRecord:
         else:
             event = self._call_event(tool_call, decoded, title, kind)
         origin = tool_call.origin
-        if self._appender.can_append_now() and not self._messages.has_pending(origin):
+        if self._appender.can_append_now() and not self._messages.has_delayed(origin):
             # The request is committed together with the start or the end of the call.
             pending = self._appender.append_now(event, size=size, waits_for_next=True, origin=origin)
         else:

@@ -258,7 +258,7 @@ class Calls:
                 calling = call(self._deps.links, scope, tool, sent, timeout=seconds, on_progress=progress)
                 was_made = True
                 answer = await (calling if span is None else span.run(calling))
-                answer = _check_closed(answer, scope, tool)
+                answer = _replace_if_closed(answer, scope, tool)
                 await self._deps.mask_secret_files(answer.size, is_only_call=not self._deps.links.uses.count)
             result = answer
             if result.state_lost:  # the server was restarted, and may be another version now
@@ -324,7 +324,7 @@ class Calls:
         """
         link_before = self._deps.links.find_usable(scope, tool.server)
         basis = self._permission.basis(tool)
-        permission = await self._permission.check(
+        permission = await self._permission.decide_or_ask(
             tool_call, tool, partial(self._preview, scope, tool, tool_call)
         )
         if permission.was_asked and tool_call.forwarding is not None:
@@ -432,8 +432,8 @@ def _changed_result(tool: CatalogTool) -> ToolResult:
     return structs.replace(failed_result(error), outcome=Outcome.REFUSED)
 
 
-def _check_closed(answer: ToolResult, scope: Scope, tool: CatalogTool) -> ToolResult:
-    """The result of a call. If the closing of the session or the run has ended the call, the result says so."""
+def _replace_if_closed(answer: ToolResult, scope: Scope, tool: CatalogTool) -> ToolResult:
+    """The result of a call; a result that says so, if the closing of the session or the run has ended the call."""
     if not scope.is_closed and not scope.session_scope.is_closed:
         return answer
     if answer.code == codes.CONNECTION_CLOSED.name:

@@ -90,7 +90,7 @@ class Doors:
         return len(self._attached)
 
     def begin_without_door(self, kind: DoorKind) -> None:
-        """Note that a caller without a door has the session open, such as an application. The limit for its mode holds, too."""
+        """Note that a caller without a door, such as an application, has the session open. Its kind limits the mode, too."""
         self._kinds_without_door[kind] += 1
 
     def end_without_door(self, kind: DoorKind) -> None:

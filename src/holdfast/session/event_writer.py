@@ -30,7 +30,7 @@ _RESULT_NOT_STORED: tuple[JsonObject, ...] = (
 
 @dataclass(slots=True)
 class EventWrite:
-    """An event to store, and a callback that writes more in the same commit."""
+    """An event to store, and a callback that writes something else in the same commit."""
 
     event: Event
     on_append: OnAppend | None

@@ -41,18 +41,19 @@ class MessagePieces:
     ) -> PendingEvent:
         """Append a masked event. If it ends a message, append the delayed text of the message first."""
         self._writer.check_open()
-        if self.has_pending(origin) and isinstance(event, ENDS_OF_MESSAGES):
-            await self._append_pending(origin)
+        if self.has_delayed(origin) and isinstance(event, ENDS_OF_MESSAGES):
+            await self._append_delayed(origin)
         return await self._writer.queue(event, on_append, origin=origin, size=size)
 
-    def has_pending(self, origin: Origin) -> bool:
+    def has_delayed(self, origin: Origin) -> bool:
+        """Whether the end of a piece of this agent is delayed."""
         masker = self._maskers.get(origin.agent)
-        return masker is not None and masker.has_pending
+        return masker is not None and masker.has_delayed
 
     async def end_agent(self, origin: Origin) -> None:
         """Append the last text of a sub-agent that has ended."""
         if origin.agent and origin.agent in self._maskers:
-            await self._append_pending(origin)
+            await self._append_delayed(origin)
             del self._maskers[origin.agent], self._origins[origin.agent]
 
     def flush(self) -> Iterator[EventWrite]:
@@ -61,6 +62,6 @@ class MessagePieces:
             for event in masker.flush():
                 yield EventWrite(event, None, self._origins[agent])
 
-    async def _append_pending(self, origin: Origin) -> None:
+    async def _append_delayed(self, origin: Origin) -> None:
         for event in self._maskers[origin.agent].flush():
             await self._writer.queue(event, origin=origin, size=len(event.text))

@@ -73,7 +73,7 @@ class OpenQuestion(Generic[T]):
             await asyncio.wait(tasks)
 
     async def wait(self) -> T:
-        self._give_up_if_none_is_asked()
+        self._start_or_stop_timer()
         return await self._answer
 
     async def _ask(self, attached: "AttachedDoor") -> T:
@@ -94,10 +94,10 @@ class OpenQuestion(Generic[T]):
             self._error = HoldfastError(codes.NO_ANSWER, failed)
         elif error.code is not codes.CONNECTION_CLOSED:
             self._error = error
-        self._give_up_if_none_is_asked()
+        self._start_or_stop_timer()
 
-    def _give_up_if_none_is_asked(self) -> None:
-        """If no door is being asked, let the question fail after `permission_wait` seconds. If a door is being asked, stop the timer."""
+    def _start_or_stop_timer(self) -> None:
+        """If no door is being asked, start the timer after which the question fails. Otherwise stop it."""
         if self._give_up_timer is not None:
             self._give_up_timer.cancel()
             self._give_up_timer = None

@@ -136,10 +136,10 @@ class PermissionPolicy:
         decision = self.decide(tool, tool_call)
         return None if decision.access is _MUST_ASK else self._permission(decision, was_asked=False)
 
-    async def check(
+    async def decide_or_ask(
         self, tool_call: ToolCall, tool: CatalogTool, preview: Callable[[], Awaitable[ToolResult]]
     ) -> Permission:
-        """Decide whether the call may run, and ask the user if necessary.
+        """Decide whether the call may run, and ask the user if neither a rule, the mode nor an earlier answer decides.
 
         `preview` returns the change that a call of a built-in file tool would make, or its failure.
         """

@@ -54,14 +54,15 @@ class ProjectInstructions:
             return ""
         digest = hashlib.sha256(content.encode()).hexdigest()
         try:
-            is_allowed = await self._is_allowed(folder, digest, content)
+            is_allowed = await self._ask_if_undecided(folder, digest, content)
         except HoldfastError as error:
             if error.code not in (codes.NO_ANSWER, codes.TOO_LARGE, codes.CONNECTION_CLOSED):
                 raise
             return ""  # the user is asked again in the next turn
         return f"{_HEAD}\n\n{content}" if is_allowed else ""
 
-    async def _is_allowed(self, folder: str, digest: str, content: str) -> bool:
+    async def _ask_if_undecided(self, folder: str, digest: str, content: str) -> bool:
+        """Whether the user has approved the content. Ask the user, and keep the answer, unless it is known."""
         user = self._scope.context.user_id or ""
         key = instructions_key(folder, user)
         if digest in self._answers:

@@ -44,13 +44,13 @@ class ServerAccess:
 
     @property
     def ended(self) -> tuple[str, ...]:
-        """The available servers whose process or connection has ended. The next call starts them again, except those in `restart_delays`."""
+        """The available servers whose process or connection has ended. The next call starts them again, except those in `restart_errors`."""
         return self._servers.ended
 
     @property
-    def restart_delays(self) -> Mapping[str, str]:
-        """The servers that keep failing and are not started yet, and the error that a call to each would get."""
-        return self._servers.restart_delays
+    def restart_errors(self) -> Mapping[str, str]:
+        """By server that keeps failing and is not started again yet: the error that a call to it would get now."""
+        return self._servers.restart_errors
 
     @property
     def starting(self) -> tuple[str, ...]:

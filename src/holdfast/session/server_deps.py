@@ -21,7 +21,7 @@ Screen = Callable[[ServerSpec, Sequence[Tool], LoopThrottle], Awaitable[Screened
 
 
 class MaskSecretFiles(Protocol):
-    """Masks the secrets in Holdfast's own files, if the files have changed. See `ServerDeps.mask_secret_files`."""
+    """Reads the secrets in Holdfast's own files that have changed, so that they are masked. See `ServerDeps.mask_secret_files`."""
 
     def __call__(self, result_size: int, /, *, is_only_call: bool) -> Awaitable[None]: ...
 
@@ -42,8 +42,8 @@ class ServerDeps:
     read_log: Callable[[str, str], Awaitable[str]]
     """Reads the log of a server, by the id of the session and the name of the server."""
     mask_secret_files: MaskSecretFiles
-    """Called after each call, because the tool may have read Holdfast's own secret files. If these have changed, their new secrets must be
-    masked. The arguments are the size of the result, and whether no other call of the host is waiting for its result."""
+    """Called with the size of each result before it is stored, because the tool may have read Holdfast's own files. With `is_only_call`, no
+    other call of the host is waiting for its result, so no other call can share this check of the files."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     """How long each step of opening the session took, before its servers are started."""
     tracer: Tracer | None = None

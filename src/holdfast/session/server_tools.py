@@ -37,7 +37,8 @@ class ServerTools:
     def __init__(self, spec: ServerSpec, list_tools: ListTools, on_listed: OnListed, recall: Recall) -> None:
         self.spec = spec
         self.screened: ScreenedTools | None = None
-        """None until the first listing has succeeded, or until a lazy server's last list was found. None again if the first listing fails."""
+        """The tools as last listed and screened. None before the first listing has succeeded, unless a lazy server's last list is known; None if
+        the first listing failed."""
         self.is_not_started = spec.is_lazy
         """Whether the server is lazy, and nothing has needed it yet."""
         self.tool_count = 0

@@ -92,8 +92,8 @@ class Servers:
         )
 
     @property
-    def restart_delays(self) -> Mapping[str, str]:
-        """The servers that keep failing and are not started yet, and the error that a call to each would get."""
+    def restart_errors(self) -> Mapping[str, str]:
+        """See `ServerAccess.restart_errors`."""
         links = self._deps.links
         errors = ((name, links.restart_error(self._scope, self._servers[name].spec)) for name in self.ended)
         return {
@@ -240,7 +240,8 @@ class Servers:
         for server in [*self._servers.values()]:
             if could_belong_to(server.spec.name, name):
                 server.start()
-                if links.is_outdated(scope, server.spec):  # the changed script may have other tools
+                # If the server's script was changed after its start, the server may have other tools now.
+                if links.is_outdated(scope, server.spec):
                     server.mark_changed()
                 await server.wait_ready()
         scope.session_scope.check_open()  # the session may have been closed during the wait
@@ -477,10 +478,11 @@ class Servers:
         with link.use(), self._translate_timeout(spec.name, "tools"):
             async with asyncio.timeout(self._deps.options.list_seconds):
                 tools = await connection.list_tools(meta=build_meta(self._scope, spec, links.aliases))
-        self._check_tool_count(spec, len(tools))
+        self._set_tool_count(spec, len(tools))
         return await self._deps.screen(spec, tools, self._scope.throttle)
 
-    def _check_tool_count(self, spec: ServerSpec, number: int) -> None:
+    def _set_tool_count(self, spec: ServerSpec, number: int) -> None:
+        """Store how many tools the server has listed. Raise TOO_LARGE if the session then has too many."""
         if spec.source is Source.BUILTIN:
             return
         other_tools = sum(server.tool_count for name, server in self._servers.items() if name != spec.name)
@@ -515,7 +517,7 @@ class Servers:
         for callback in self.on_listed:
             callback()
         try:
-            await self._stored.store(final=False)
+            await self._stored.store(only_new_refusals=True)
         except HoldfastError as error:
             # The refusals are stored when a server next lists its tools, or when the session is closed.
             log.warning("could not store the refused servers yet", extra={"reason": error.message})

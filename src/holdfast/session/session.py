@@ -102,7 +102,7 @@ class Session(ServerAccess):
         """Decides whether calls may run. It has the mode and the remembered answers."""
         self.budget = BudgetPool(
             config.budget,
-            max_children=config.max_children,
+            max_sub_agents=config.max_sub_agents,
             parent=None if self._parent is None else self._parent.budget,
         )
         """What the session's agents may use together. The budget of a child session is a part of its parent's."""
@@ -189,7 +189,7 @@ class Session(ServerAccess):
 
     async def _end_use(self, use: SessionUse) -> None:
         if self.uses.remove(use):
-            use.end()
+            use.call_on_end()
         else:
             await self.close()
 
@@ -319,7 +319,7 @@ class Session(ServerAccess):
         return self._turns.is_busy
 
     def cancel(self) -> None:
-        """Cancel the running turn and all waiting prompts, and close the child sessions that the agent created, except `detached` ones."""
+        """Cancel the running turn and all waiting prompts, and close the child sessions that end with this one (`own_child`)."""
         self._turns.cancel()
 
     # Calls
@@ -385,7 +385,7 @@ class Session(ServerAccess):
 
         If the caller is cancelled, the session is closed before the cancellation is raised.
         """
-        if self._own_loop.is_in_parent:
+        if self._own_loop.was_opened_before_fork:
             return  # the process that opened the session closes it
         self._own_loop.check("session")
         if self._close_task is None:

@@ -27,9 +27,9 @@ class SessionConfig:
     server_wait_seconds: float = 0.0
     """How long a turn that another session's message starts waits for servers that are still starting."""
     has_title: bool = False
-    """If False, the first prompt for which `make_title` returns one gives the session its title."""
+    """Whether the session has a title. If not, it gets the first title that `make_title` returns for a prompt."""
     budget: BudgetLimits = NO_LIMITS
-    max_children: int = 4
+    max_sub_agents: int = 4
     """How many sub-agents of the root session may run at a time."""
     definition: AgentDefinition | None = None
     parent: "Session | None" = None

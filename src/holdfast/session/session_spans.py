@@ -111,7 +111,7 @@ class SessionSpans:
         return self._calls.get(call_id)
 
 
-def describe_turn(span: Span, reason: StopReason, usage: JsonObject, failure: str = "") -> None:
+def add_turn_attributes(span: Span, reason: StopReason, usage: JsonObject, failure: str = "") -> None:
     """Add to the span of a turn how it ended, and what it used."""
     span.set({"holdfast.stop_reason": reason.value, **_describe_usage(usage)})
     if failure:

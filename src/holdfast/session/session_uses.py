@@ -29,8 +29,8 @@ class SessionUse:
     def leave_block(self) -> None:
         self._block.close()
 
-    def end(self) -> None:
-        """The caller has left, and the session stays open for others."""
+    def call_on_end(self) -> None:
+        """Call `on_end`, if there is one. See `SessionUses.add`."""
         if self._on_end is not None:
             self._on_end()
 

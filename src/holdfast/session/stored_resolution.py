@@ -34,34 +34,36 @@ class StoredResolution:
         async with self._store_lock:
             return tuple(self._refusals)
 
-    async def store(self, *, final: bool = True) -> None:
-        """Store the state of the servers if one was newly refused or, with `final`, if anything has changed."""
-        if not self._store_lock.locked() and self._has_nothing_to_store(*self._unstored(), final=final):
+    async def store(self, *, only_new_refusals: bool = False) -> None:
+        """Store the state of the servers if it has changed; with `only_new_refusals`, only if a server was newly refused."""
+        if not self._store_lock.locked() and self._has_nothing_to_store(
+            *self._unstored(), only_new_refusals=only_new_refusals
+        ):
             return
         # Finish even if the caller is cancelled, because `_refusals` must match what is stored.
-        await run_to_completion(self._store(final=final))
+        await run_to_completion(self._store(only_new_refusals=only_new_refusals))
 
     async def unstored_event(self) -> tuple[ServersResolved, OnAppend] | None:
         """The event to store when the session is closed; None if nothing has changed."""
         async with self._store_lock:
             resolved, new = self._unstored()
-            if self._has_nothing_to_store(resolved, new, final=True):
+            if self._has_nothing_to_store(resolved, new):
                 return None
             return resolved, self._record.audit_refusals_callback(new)
 
-    async def _store(self, *, final: bool) -> None:
+    async def _store(self, *, only_new_refusals: bool) -> None:
         async with self._store_lock:
             resolved, new = self._unstored()
-            if self._has_nothing_to_store(resolved, new, final=final):
+            if self._has_nothing_to_store(resolved, new, only_new_refusals=only_new_refusals):
                 return
             await self._record.add_resolution(resolved, new)
             self._refusals += new
             self._last = resolved
 
     def _has_nothing_to_store(
-        self, resolved: ServersResolved, new: Sequence[Refusal], *, final: bool
+        self, resolved: ServersResolved, new: Sequence[Refusal], *, only_new_refusals: bool = False
     ) -> bool:
-        return not new and (not final or resolved == self._last)
+        return not new and (only_new_refusals or resolved == self._last)
 
     def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:
         """The current state of the servers, and the refusals in it that are not stored yet."""

@@ -22,7 +22,7 @@ from holdfast.model.server import CREATE_SESSION, DELEGATE
 from holdfast.model.tool_pattern import ToolPattern
 from holdfast.session.budget import BudgetShare, TimeUsedUpError
 from holdfast.session.run_to_completion import run_to_completion
-from holdfast.session.session_spans import describe_turn
+from holdfast.session.session_spans import add_turn_attributes
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.tracing import Span
 from holdfast.wire.call_arguments import Arguments
@@ -59,7 +59,7 @@ class SubAgentTask:
 def reserve_sub_agent(session: "Session", task: SubAgentTask) -> BudgetShare:
     """Reserve the budget of a new sub-agent. Raise if there are too many sub-agents, or too little of the budget is left. The caller must end the share."""
     budget = session.budget if task.parent is None else task.parent.share
-    return budget.start_child(_budget_limits(task))
+    return budget.start_sub_agent(_budget_limits(task))
 
 
 async def run_sub_agent(session: "Session", task: SubAgentTask, share: BudgetShare) -> str:
@@ -77,7 +77,7 @@ async def run_sub_agent(session: "Session", task: SubAgentTask, share: BudgetSha
             with enter_scope(session.scope), _trace(session, origin, name, task.parent_span) as span:
                 reason = await session.agent.run_turn([{"type": "text", "text": task.text}], context)
                 if span is not None:
-                    describe_turn(span, reason, {})
+                    add_turn_attributes(span, reason, {})
     except TimeUsedUpError as error:
         return f"{context.answer}\n({error.message})"
     finally:

@@ -213,7 +213,7 @@ class SessionTurnContext:
             available=servers.available,
             starting=servers.starting,
             ended=servers.ended,
-            restart_delays=servers.restart_delays,
+            restart_errors=servers.restart_errors,
             refusals=tuple(
                 replace(refusal, reason=self._record.mask.mask_all(refusal.reason))
                 for refusal in servers.refusals

@@ -21,7 +21,7 @@ from holdfast.session.doors import AttachedDoor
 from holdfast.session.mailbox import Mailbox, message_blocks
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
-from holdfast.session.session_spans import SessionSpans, describe_turn
+from holdfast.session.session_spans import SessionSpans, add_turn_attributes
 from holdfast.session.session_title import make_title
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.wire.strict_json import has_more_values
@@ -98,7 +98,7 @@ class Turns:
         self._new_context = new_context
         self._has_title = has_title
         self._lock = asyncio.Lock()
-        self._pending: dict[asyncio.Task[TurnResult], _PendingPrompt] = {}
+        self._open_prompts: dict[asyncio.Task[TurnResult], _OpenPrompt] = {}
         self._is_closed = False
         self.on_cancel: Callable[[], object] | None = None
         """Called by `cancel`, unless the session is being closed."""
@@ -110,7 +110,7 @@ class Turns:
     @property
     def is_busy(self) -> bool:
         """Whether a turn is running or waiting."""
-        return bool(self._pending)
+        return bool(self._open_prompts)
 
     async def run(self, prompt: Prompt, sender: AttachedDoor | None = None) -> TurnResult:
         """Run one turn. Return when the whole answer is stored. `sender` can cancel the prompt while it waits."""
@@ -122,21 +122,21 @@ class Turns:
                 codes.TOO_LARGE,
                 f"The prompt has more than {STORED_LIMIT.values} JSON values. Split it into several prompts.",
             )
-        pending, task = self._start(prompt, sender)
+        open_prompt, task = self._start(prompt, sender)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            pending.cancel()
-            is_waiting = self._lock.locked() and not pending.is_running
+            open_prompt.cancel()
+            is_waiting = self._lock.locked() and not open_prompt.is_running
             if not is_waiting:  # a waiting prompt is stored as cancelled when the turns before it have ended
                 await run_to_completion(wait_done(task))
             raise
 
     def _check_queue(self, sender: AttachedDoor | None) -> None:
-        own = sum(pending.sender is sender for pending in self._pending.values())
+        own = sum(open_prompt.sender is sender for open_prompt in self._open_prompts.values())
         if own > MAX_WAITING_PROMPTS:  # one of them may be running
             waiting = f"{MAX_WAITING_PROMPTS} of your prompts"
-        elif len(self._pending) > MAX_WAITING_IN_ALL:
+        elif len(self._open_prompts) > MAX_WAITING_IN_ALL:
             waiting = f"{MAX_WAITING_IN_ALL} prompts"
         else:
             return
@@ -146,21 +146,25 @@ class Turns:
 
     def _start(
         self, prompt: Prompt, sender: AttachedDoor | None
-    ) -> "tuple[_PendingPrompt, asyncio.Task[TurnResult]]":
-        pending = _PendingPrompt(prompt, sender)
-        task = asyncio.create_task(self._run_in_order(pending))
-        self._pending[task] = pending
+    ) -> "tuple[_OpenPrompt, asyncio.Task[TurnResult]]":
+        open_prompt = _OpenPrompt(prompt, sender)
+        task = asyncio.create_task(self._run_in_order(open_prompt))
+        self._open_prompts[task] = open_prompt
         task.add_done_callback(self._forget)
-        return pending, task
+        return open_prompt, task
 
     def _forget(self, task: "asyncio.Task[TurnResult]") -> None:
-        pending = self._pending.pop(task)
-        if pending.prompt.is_from_inbox and not task.cancelled() and (error := task.exception()) is not None:
+        open_prompt = self._open_prompts.pop(task)
+        if (
+            open_prompt.prompt.is_from_inbox
+            and not task.cancelled()
+            and (error := task.exception()) is not None
+        ):
             log.warning("messages of other sessions not delivered yet", extra={"reason": str(error)})
 
     def start_inbox_turn(self) -> None:
         """Start a turn for the messages of other sessions, after the prompts that are waiting. Does nothing if one is waiting."""
-        is_waiting = any(p.prompt.is_from_inbox and not p.is_running for p in self._pending.values())
+        is_waiting = any(p.prompt.is_from_inbox and not p.is_running for p in self._open_prompts.values())
         if not self._is_closed and not is_waiting:
             prompt = Prompt(blocks=(), message_id="", before=self.before_messages, is_from_inbox=True)
             self._start(prompt, None)
@@ -170,9 +174,14 @@ class Turns:
 
         Waiting prompts of senders that have left are also cancelled. Without a sender, all waiting prompts are cancelled.
         """
-        for pending in self._pending.values():
-            if sender is None or pending.is_running or pending.sender is sender or pending.is_abandoned:
-                pending.cancel()
+        for open_prompt in self._open_prompts.values():
+            if (
+                sender is None
+                or open_prompt.is_running
+                or open_prompt.sender is sender
+                or open_prompt.is_abandoned
+            ):
+                open_prompt.cancel()
         if self.on_cancel is not None and not self._is_closed:
             self.on_cancel()
 
@@ -188,25 +197,25 @@ class Turns:
         """
         self._is_closed = True
         self.cancel()
-        if wait and (tasks := set(self._pending)):
+        if wait and (tasks := set(self._open_prompts)):
             await asyncio.wait(tasks)
 
-    async def _run_in_order(self, pending: "_PendingPrompt") -> TurnResult:
+    async def _run_in_order(self, open_prompt: "_OpenPrompt") -> TurnResult:
         try:
             async with self._lock:
-                pending.is_running = True
-                return await self._run(pending)
+                open_prompt.is_running = True
+                return await self._run(open_prompt)
         except HoldfastError as error:
-            if not pending.is_cancelled:
+            if not open_prompt.is_cancelled:
                 raise
             # `recover` stores the end of the turn later, as interrupted.
             log.warning("cancelled turn not stored", extra={"reason": error.message})
             return TurnResult(reason=StopReason.CANCELLED, last_seq=0)
 
-    async def _run(self, pending: "_PendingPrompt") -> TurnResult:
+    async def _run(self, open_prompt: "_OpenPrompt") -> TurnResult:
         """Run the turn of a prompt: store the prompt, let the agent answer, and store the end."""
         turn_id = new_turn_id()
-        prompt, context, record = pending.prompt, self._new_context(turn_id), self._record
+        prompt, context, record = open_prompt.prompt, self._new_context(turn_id), self._record
         async with record.turn():
             if prompt.is_from_inbox:
                 received = await self._mailbox.deliver(turn_id)
@@ -226,7 +235,7 @@ class Turns:
             ):
                 self._has_title = True
                 await record.append(Titled(title=title))
-            reason = await pending.run(lambda: self._answer(prompt, context))
+            reason = await open_prompt.run(lambda: self._answer(prompt, context))
             failure = None if reason is StopReason.CANCELLED else context.failure
             code = "" if failure is None else failure.code.name
             ended = TurnEnded(turn_id=turn_id, reason=reason, usage=context.usage, code=code)
@@ -253,7 +262,7 @@ class Turns:
                 reason = await self._run_agent(prompt, context)
             finally:
                 failure = "" if context.failure is None else context.failure.code.name
-                describe_turn(span, reason, context.usage, failure)
+                add_turn_attributes(span, reason, context.usage, failure)
         return reason
 
     async def _run_agent(self, prompt: Prompt, context: SessionTurnContext) -> StopReason:
@@ -283,7 +292,7 @@ class Turns:
         return await (await self._record.append(ended, origin=origin)).wait_durable()
 
 
-class _PendingPrompt:
+class _OpenPrompt:
     """A prompt whose turn is running or waiting. A cancelled prompt is stored, too, with the end of its turn."""
 
     def __init__(self, prompt: Prompt, sender: AttachedDoor | None) -> None:

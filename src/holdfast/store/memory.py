@@ -475,7 +475,7 @@ class _MemoryTx:
         return True
 
     def index_messages(self) -> None:
-        """Nothing to do: a search reads all events."""
+        """Do nothing, because a search reads all events."""
 
     def acquire(self, session_id: SessionId) -> Hold:
         held = self._db.leases.get(session_id)

@@ -160,7 +160,7 @@ class Tx(ReadTx, Protocol):
         ...
 
     def delete_part(self, hold: Hold) -> bool:
-        """Delete a small part of the session's data, the last events first. Return whether more is left.
+        """Delete a small part of the session's data, the last events first. Return whether some of it is left.
 
         A store that can delete any session quickly may do nothing and return False.
         """

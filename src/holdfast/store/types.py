@@ -53,7 +53,7 @@ class StoredSession:
     open_turn: str
     """The id of the turn that has not ended; empty if there is none."""
     lease: "Lease | None" = field(default=None, compare=False)
-    """The lease stays until it is released or replaced, even if its owner is dead."""
+    """The lease of the hold on the session, even if its owner is dead; None if the session is not held."""
     read_at: datetime = field(default=NEVER, compare=False)
     """The store's time when this session was read."""
 

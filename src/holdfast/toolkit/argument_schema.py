@@ -48,7 +48,7 @@ class ArgumentSchema:
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self._is_lax = lax
         self._default_factories = tuple(
-            (parameter.name, parameter.make_default) for parameter in parameters if parameter.make_default
+            (parameter.name, parameter.default_maker) for parameter in parameters if parameter.default_maker
         )
         self._pydantic_parameters = tuple(parameter for parameter in parameters if parameter.uses_pydantic)
         self._has_optional = any(not parameter.required for parameter in parameters)

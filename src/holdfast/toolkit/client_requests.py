@@ -28,7 +28,7 @@ class ClientRequests:
         self.capabilities = capabilities
         self.deadline: asyncio.Timeout | None = None
         """The deadline of the call. It does not run while the call waits for its client."""
-        self.waited = 0.0
+        self.waited_seconds = 0.0
         """Seconds that the call has waited for its client."""
         self._waiting = 0
         """How many requests wait for an answer: a handler may send several at the same time."""
@@ -94,7 +94,7 @@ class ClientRequests:
         self._waiting -= 1
         if self._waiting:
             return
-        self.waited += loop.time() - self._waiting_since
+        self.waited_seconds += loop.time() - self._waiting_since
         if self.deadline is not None and self._seconds_left is not None:
             with suppress(RuntimeError):  # the handler has ended already
                 self.deadline.reschedule(loop.time() + self._seconds_left)

@@ -253,7 +253,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         self, tool: Tool | None, call: Call, arguments: bytes | Raw, envelope: Envelope, started_at: float
     ) -> None:
         elapsed_ms = envelope.stats.elapsed_ms
-        if elapsed_ms - call.client_requests.waited * 1000 > self.options.slow_after * 1000:
+        if elapsed_ms - call.client_requests.waited_seconds * 1000 > self.options.slow_after * 1000:
             log.warning(
                 "slow call: %s",
                 to_line(call.tool[:80]),

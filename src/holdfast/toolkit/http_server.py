@@ -289,7 +289,7 @@ class BoundedConnection(asyncio.BufferedProtocol):
             self._start_head_timer()  # the head is not complete yet
 
     def _count_lines(self, piece: bytes) -> int:
-        """How many lines of the head end in this piece. The piece may also contain a part of the body."""
+        """Return how many lines of the head end in this piece, and keep the end of the piece. The piece may also contain a part of the body."""
         text = self._last_bytes + piece
         self._last_bytes = text[-3:]
         end = text.find(b"\r\n\r\n")
@@ -341,7 +341,7 @@ class BoundedConnection(asyncio.BufferedProtocol):
         self.throttle.charge(_REFUSAL_SECONDS)
 
     def request_received(self) -> None:
-        """The application has a complete request from a known caller."""
+        """Protect this connection if its caller may protect another one: the application has a complete request from a known caller."""
         self._connections.protect(self)
 
     def request_finished(self) -> None:

@@ -51,8 +51,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         return self.default.value is REQUIRED
 
     @property
-    def make_default(self) -> Callable[[], Any] | None:
-        """Makes the value for a call that does not send the argument; None if the handler's own default applies."""
+    def default_maker(self) -> Callable[[], Any] | None:
+        """The function that makes the value for a call that does not send the argument; None if the handler's own default applies."""
         return self.default.make
 
     def struct_field(self) -> tuple[str, Any] | tuple[str, Any, Any]:

@@ -15,7 +15,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.errors import ResultMismatchError
 from holdfast.toolkit.paging import CURSOR_HELP, Page
 from holdfast.toolkit.parameter import Issue
-from holdfast.toolkit.schema_details import describe_fields
+from holdfast.toolkit.schema_details import add_descriptions
 from holdfast.toolkit.type_support import UnsupportedTypeError
 
 _MAX_ISSUES = 32
@@ -239,7 +239,7 @@ def _cached_adapter(annotation: Any) -> TypeAdapter[Any]:
 def _edit_class_schema(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
     """Leave out the name of the class, and add the descriptions in its annotations. pydantic reads only those in a `Field`."""
     fields: dict[str, Any] = getattr(kind, "__pydantic_fields__", {})
-    describe_fields(
+    add_descriptions(
         schema.get("properties"), kind, lambda name: getattr(fields.get(name), "alias", None) or name
     )
     if schema.get("title") == getattr(kind, "__name__", None):

@@ -128,7 +128,7 @@ def _make_form(kind: Any) -> Form:
     if answer.get("type") != "object":
         schema: JsonObject = {
             "type": "object",
-            "properties": {_FIELD: _check_field(_FIELD, answer, definitions)},
+            "properties": {_FIELD: _form_field(_FIELD, answer, definitions)},
             "required": [_FIELD],
         }
         return Form(schema, arguments, is_object=False)
@@ -138,7 +138,7 @@ def _make_form(kind: Any) -> Form:
     schema = {
         "type": "object",
         "properties": {
-            name: _check_field(name, _simplify(field, definitions), definitions)
+            name: _form_field(name, _simplify(field, definitions), definitions)
             for name, field in fields.items()
         },
     }
@@ -169,7 +169,7 @@ def _simplify(schema: Json, definitions: JsonObject) -> JsonObject:
     return schema
 
 
-def _check_field(name: str, field: JsonObject, definitions: JsonObject) -> JsonObject:
+def _form_field(name: str, field: JsonObject, definitions: JsonObject) -> JsonObject:
     """The field with only the keywords that MCP allows in forms. `Form.parse` checks the answer against the whole type."""
     kind = field.get("type")
     if not isinstance(kind, str) or kind not in _KEYWORDS:

@@ -86,11 +86,11 @@ class ReturnType:
         body = encode_json(returned)
         if b"null" in body and not is_finite(returned):
             raise ResultMismatchError("The result has a NaN or an infinity, which JSON does not have.")
-        if self._check_limits is not None:
-            self._check_limits(body)
-        if self._decode is not None:
+        if self._limit_check is not None:
+            self._limit_check(body)
+        if self._decoder is not None:
             try:
-                self._decode(body)
+                self._decoder(body)
             except DECODE_ERRORS as error:
                 raise ResultMismatchError(
                     f"The result does not match the declared type: {describe_decode_error(error)}."
@@ -98,8 +98,8 @@ class ReturnType:
         return body
 
     @cached_property
-    def _decode(self) -> Callable[[bytes], Any] | None:
-        """Checks the JSON of a value against the type; None if there is nothing to check."""
+    def _decoder(self) -> Callable[[bytes], Any] | None:
+        """A function that decodes the JSON of a value, and so checks it against the type; None if there is nothing to check."""
         if self.uses_pydantic or self.annotation is Any or self.annotation in _NO_DATA:
             return None
         members = union_members(self.annotation)
@@ -113,8 +113,8 @@ class ReturnType:
         return may_have_defaults(self.annotation)
 
     @cached_property
-    def _check_limits(self) -> Callable[[bytes], None] | None:
-        """Raises `ResultMismatchError` if the JSON of a pydantic type is outside of its limits; None if that is not checked."""
+    def _limit_check(self) -> Callable[[bytes], None] | None:
+        """A function that raises `ResultMismatchError` if the JSON of a pydantic type is outside of its limits; None if there is no check."""
         if not self.uses_pydantic:
             return None
         from holdfast.toolkit import pydantic_types

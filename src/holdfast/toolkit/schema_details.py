@@ -40,7 +40,7 @@ def read_field_types(kind: Any) -> dict[str, Any]:
         return {}  # the library that handles the type reports it
 
 
-def describe_fields(properties: Json, kind: Any, alias_of: Callable[[str], str] = str) -> None:
+def add_descriptions(properties: Json, kind: Any, alias_of: Callable[[str], str] = str) -> None:
     """Add the descriptions in the annotations of a class to the schemas of its fields. `Field(description=…)` has precedence."""
     if not isinstance(properties, dict):
         return
@@ -114,7 +114,7 @@ class _Walk:
         for field in info.fields:
             self.add(properties.get(field.encode_name), field.type)
         aliases = {field.name: field.encode_name for field in info.fields}
-        describe_fields(properties, info.cls, lambda name: aliases.get(name, name))
+        add_descriptions(properties, info.cls, lambda name: aliases.get(name, name))
         if isinstance(info, inspect.TypedDictType):  # msgspec sorts the fields
             order = [name for name in read_field_types(info.cls) if name in properties]
             schema["properties"] = {name: properties[name] for name in order} | properties

@@ -57,8 +57,9 @@ class Subscriber:
     def __init__(self, session_id: str) -> None:
         self.lists: set[ListName] = set()
         self.uris: set[str] = set()
-        self.pending: dict[Change, None] = {}
-        self.has_pending = asyncio.Event()
+        self.changes: dict[Change, None] = {}
+        self.wake = asyncio.Event()
+        """Set when there are changes to announce, and when the server ends its streams."""
         self.flush_task: asyncio.Task[None] | None = None
         self._session_id = session_id
 
@@ -68,14 +69,14 @@ class Subscriber:
         return change.list_name in self.lists if change.list_name is not None else change.uri in self.uris
 
     def add(self, change: Change) -> None:
-        self.pending[change] = None
-        self.has_pending.set()
+        self.changes[change] = None
+        self.wake.set()
 
     def take(self) -> list[Change]:
         """Remove and return the changes that the client has not been told of yet."""
-        changes = list(self.pending)
-        self.pending.clear()
-        self.has_pending.clear()
+        changes = list(self.changes)
+        self.changes.clear()
+        self.wake.clear()
         return changes
 
 
@@ -185,7 +186,7 @@ class Subscriptions:
                 {"notifications": _describe(wanted.lists, wanted.uris), "_meta": meta},
             )
             while not self._is_closed:
-                await wanted.has_pending.wait()
+                await wanted.wake.wait()
                 for change in wanted.take():
                     method, params = change.notification()
                     await request.notify(method, {**params, "_meta": meta})
@@ -197,7 +198,7 @@ class Subscriptions:
         """End the streams. Each client gets the result of its request."""
         self._is_closed = True
         for subscriber in self._streams:
-            subscriber.has_pending.set()
+            subscriber.wake.set()
 
 
 class ListenParams(msgspec.Struct):

@@ -95,8 +95,8 @@ class LocalWorkspaces:
         from holdfast.model.real_path import real_path
         from holdfast.workspaces.auto_register import register_if_allowed
 
-        if pending := self._registry.find_announced(real_path(address)):
-            folder, slug = pending[0].folder, pending[1].slug
+        if announced := self._registry.find_announced(real_path(address)):
+            folder, slug = announced[0].folder, announced[1].slug
             raise HoldfastError(
                 codes.UNKNOWN_WORKSPACE,
                 f"{folder} names the workspace {slug!r}, but does not belong to it yet.",

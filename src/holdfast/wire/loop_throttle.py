@@ -51,8 +51,7 @@ class LoopThrottle:
         """The owner's name. The number of threads that parse long messages is limited for each owner."""
         self.long_line_memory = LongLineMemory()
         """Limits the memory of the long lines of the owner's connections."""
-        # `charge` usually moves `free_at` forward by three times the work. One third of that passes during the work; the credit covers the
-        # rest.
+        # Work of n seconds usually moves `free_at` forward by 3n seconds. When it ends, n of these have passed; the credit is for 2n.
         self._credit = (_SHARE_DIVISOR - 1) * burst_seconds
         self.free_at = 0.0
         """The time (`monotonic`) from which the owner is within its share again. Before this time, `must_wait` may return True."""

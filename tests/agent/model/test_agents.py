@@ -287,7 +287,7 @@ async def test_sub_agents_spend_the_budget_of_their_root_and_not_more(tmp_path: 
                 if isinstance(stored.event, Replied) and not stored.agent
             ]
         )
-        children = session.budget.children
+        children = session.budget.sub_agents
 
     # Only the last request that was started may pass the limit.
     assert 5000 <= sum(spent.values()) <= 6000

@@ -108,7 +108,7 @@ async def test_seconds_end_a_sub_agent(tmp_path: Path, limited: str, *, isolated
 
     async with opened(tmp_path, respond, agent_name="worker") as (host, session), asyncio.timeout(60):
         result = await session.prompt("Go")
-        replies, children = await replies_of(host, session), session.budget.children
+        replies, children = await replies_of(host, session), session.budget.sub_agents
 
     assert children == 0
     if limited == "root":

@@ -168,7 +168,7 @@ async def test_process_that_only_watches_can_change_nothing(owner: Owner):
 async def test_attached_process_learns_that_the_owner_has_ended(owner: Owner):
     async with attach(owner, Watcher()) as remote:
         owner.process.send_signal(signal.SIGKILL)
-        await remote.closed.wait()
+        await remote.ended.wait()
 
         with pytest.raises(HoldfastError) as refused:
             await remote.prompt([{"type": "text", "text": "/tools"}])

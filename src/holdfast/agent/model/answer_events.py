@@ -63,7 +63,7 @@ class EventSplitter:
         return [bytes(self._unfinished)] if self._unfinished else []
 
 
-def check_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
+def pause_after_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
     """Return how many seconds to wait after this event. Raises `LimitReachedError` if it would take too long to decode.
 
     `sent_bytes` is the size of the request.

@@ -10,19 +10,19 @@ class Budget(Protocol):
     """Counts what runs use. All methods except `add_usage` raise BUDGET_EXHAUSTED once the budget is used up."""
 
     def start_request(self, tokens: int = 0) -> None:
-        """Called before each request to a model, with an estimate of its tokens. The estimate counts as used until `add_usage` is called."""
+        """Count a request to a model before it is sent. `tokens` is an estimate, which counts as used until `add_usage` is called."""
         ...
 
     def start_call(self) -> None:
-        """Called before each tool call."""
+        """Count a tool call before it is made."""
         ...
 
     def add_usage(self, usage: Usage) -> None:
-        """Called after each request, even a cancelled one, with what it used."""
+        """Count what a request used, in place of the estimate. Call this after each request, even a cancelled one."""
         ...
 
     def limit_time(self) -> AbstractAsyncContextManager[None]:
-        """Entered while the agent runs: counts its time, and ends it once the time is used up."""
+        """A context manager in which the agent runs: it counts the agent's time, and ends the agent once the time is used up."""
         ...
 
 

@@ -172,7 +172,7 @@ def http_error(config: ModelConfig, status: int, host: str) -> HoldfastError:
 def images_refused(config: ModelConfig, status: int, host: str) -> HoldfastError:
     """The endpoint rejected a request with images. The caller may send it again without them."""
     return ImagesRefusedError(
-        f"{host} rejected the request (HTTP {status}), which has an image. Choose a model that takes images with /model."
+        f"{host} rejected the request, which has an image (HTTP {status}). Choose a model that takes images with /model."
     )
 
 

@@ -44,7 +44,7 @@ def trace_request(tracer: Tracer, config: ModelConfig, model: Model, session_id:
         span.end()
 
 
-def describe_response(span: Span, response: ModelResponse, usage: Usage) -> None:
+def add_response_attributes(span: Span, response: ModelResponse, usage: Usage) -> None:
     """Add to the span which model answered, why it stopped, and how many tokens it used."""
     span.set(
         {

@@ -48,7 +48,7 @@ from holdfast.agent.model.history import (
     user_request,
 )
 from holdfast.agent.model.prompt import shown_blocks
-from holdfast.agent.model.request_span import describe_response, trace_request
+from holdfast.agent.model.request_span import add_response_attributes, trace_request
 from holdfast.agent.model.sent_messages import (
     ELIDE_AT,
     elide_results,
@@ -215,7 +215,7 @@ class ModelRun:
         config, context = self._options.model, self._turn.context
         with trace_request(self._tracer, config, self._model, context.session_id) as span:
             response = await self._stream(tools)
-            describe_response(span, response, self._last_usage)
+            add_response_attributes(span, response, self._last_usage)
             return response
 
     async def _stream(self, tools: ToolList) -> ModelResponse:

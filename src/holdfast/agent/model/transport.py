@@ -10,7 +10,7 @@ from ipaddress import IPv6Address, ip_address
 import httpx2
 
 from holdfast.agent.model import failures
-from holdfast.agent.model.answer_events import LONG_EVENT_BYTES, EventSplitter, check_event
+from holdfast.agent.model.answer_events import LONG_EVENT_BYTES, EventSplitter, pause_after_event
 from holdfast.agent.model.config import ModelConfig, ModelLimits
 from holdfast.agent.model.retries import retry_delay
 from holdfast.connect.http.proxies import Proxies
@@ -101,7 +101,7 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
                 ) from error
             delay = retry_delay(response, exchange.attempts, exchange.limits)
             if delay is None:
-                return await _check_response(response, exchange, host)
+                return await _with_limited_body(response, exchange, host)
             await response.aclose()
             await asyncio.sleep(delay)
 
@@ -173,7 +173,9 @@ class _LimitedStream(httpx2.AsyncByteStream):
             for event in events:
                 args = (event, exchange.limits, exchange.sent_bytes)
                 is_long = len(event) > LONG_EVENT_BYTES
-                pause += await PARSE_THREADS.run(check_event, *args) if is_long else check_event(*args)
+                pause += (
+                    await PARSE_THREADS.run(pause_after_event, *args) if is_long else pause_after_event(*args)
+                )
                 ready.append(event)
                 if pause or len(ready) >= _EVENTS_AT_ONCE:
                     yield b"".join(ready)
@@ -191,7 +193,7 @@ class _LimitedStream(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
-async def _check_response(response: httpx2.Response, exchange: Exchange, host: str) -> httpx2.Response:
+async def _with_limited_body(response: httpx2.Response, exchange: Exchange, host: str) -> httpx2.Response:
     """Return the answer with a limited body. Of an error, only the status is passed on: its body may repeat the key or the conversation."""
     body = response.stream
     assert isinstance(body, httpx2.AsyncByteStream)

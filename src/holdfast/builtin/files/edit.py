@@ -63,11 +63,11 @@ def describe_change(real_path: str, old: str | None, new: str) -> JsonObject:
 
 
 def _differing_lines(old: str, new: str) -> tuple[str, str]:
-    same_before = common_prefix(old, new)
+    same_before = common_prefix_length(old, new)
     start = _line_start_before(old, same_before)
     for _ in range(_CONTEXT_LINES):
         start = _line_start_before(old, start - 1)
-    same_after = min(common_suffix(old, new), len(old) - same_before, len(new) - same_before)
+    same_after = min(common_suffix_length(old, new), len(old) - same_before, len(new) - same_before)
     old_end, new_end = len(old) - same_after, len(new) - same_after
     end = old_end
     if not _begins_line(old, old_end) or not _begins_line(new, new_end):
@@ -103,7 +103,7 @@ def _likely_cause(text: str, old: str) -> str:
     return ""
 
 
-def common_prefix(one: str, other: str) -> int:
+def common_prefix_length(one: str, other: str) -> int:
     """Return how many characters are the same at the beginning of both texts."""
     shortest = min(len(one), len(other))
     at = 0
@@ -119,7 +119,7 @@ def common_prefix(one: str, other: str) -> int:
     return at
 
 
-def common_suffix(one: str, other: str) -> int:
+def common_suffix_length(one: str, other: str) -> int:
     """Return how many characters are the same at the end of both texts."""
     shortest = min(len(one), len(other))
     size = 0

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from holdfast.builtin.files.disk import MAX_FILE_BYTES, FileSnapshot, changed_error
 from holdfast.model import codes
-from holdfast.model.confined_folders import ConfinedFolders, is_confined_server_running_in
+from holdfast.model.confined_folders import ConfinedFolders, can_confined_server_change
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
@@ -32,15 +32,15 @@ class EditorFiles:
     trust: Trust
     confined_folders: ConfinedFolders
 
-    async def is_allowed(self, real_path: str) -> bool:
+    async def may_open(self, real_path: str) -> bool:
         """Return whether the editor may open this path: only in a direct session, and only if no confined server can change its folder."""
         if self.trust is not Trust.DIRECT:
             return False
         # Servers that this process started, and then those of other processes of the user, can change the folder.
-        if self.confined_folders.contain(real_path):
+        if self.confined_folders.is_changeable(real_path):
             return False
         folder = str(PurePosixPath(real_path).parent)
-        return not await _THREADS.run(is_confined_server_running_in, folder)
+        return not await _THREADS.run(can_confined_server_change, folder)
 
     async def read(self, path: str, on_disk: FileSnapshot, *, for_writing: bool) -> FileSnapshot:
         """Return the file with the editor's text, or `on_disk` if the editor does not have the file or may not open it.
@@ -51,7 +51,7 @@ class EditorFiles:
         capabilities = self.door.capabilities
         if not (capabilities.read_files or capabilities.write_files):
             return on_disk
-        if not await self.is_allowed(on_disk.real_path):
+        if not await self.may_open(on_disk.real_path):
             return replace(on_disk, note=DISK_NOTE)
         if not capabilities.read_files:
             return on_disk
@@ -63,19 +63,19 @@ class EditorFiles:
             if error.code is codes.NO_FILE or is_missing:
                 return on_disk
             raise _refused_error("read", path, error) from None
-        if not await self.is_allowed(on_disk.real_path):  # a confined server was started in between
+        if not await self.may_open(on_disk.real_path):  # a confined server was started in between
             return replace(on_disk, note=DISK_NOTE)
         if len(text) > MAX_FILE_BYTES:
             raise HoldfastError(codes.FILE_TOO_LARGE, f"{path!r} has {len(text)} characters in the editor.")
         return replace(on_disk, text=text, is_from_editor=True)
 
-    async def can_write(self, real_path: str) -> bool:
-        """Return whether `write` would use the editor."""
-        return self.door.capabilities.write_files and await self.is_allowed(real_path)
+    async def may_write(self, real_path: str) -> bool:
+        """Return whether `write` may write this file through the editor."""
+        return self.door.capabilities.write_files and await self.may_open(real_path)
 
     async def write(self, path: str, text: str, before: FileSnapshot) -> bool:
         """Write the file through the editor. Returns False if the caller must write it to disk instead."""
-        if not await self.is_allowed(before.real_path):
+        if not await self.may_open(before.real_path):
             if before.is_from_editor:
                 raise HoldfastError(
                     codes.FILE_CHANGED,
@@ -90,7 +90,7 @@ class EditorFiles:
             await self.door.write_text(before.real_path, text)
         except HoldfastError as error:
             raise _refused_error("write", path, error) from None
-        if not await self.is_allowed(before.real_path):
+        if not await self.may_open(before.real_path):
             raise HoldfastError(
                 codes.FILE_CHANGED,
                 f"{_SERVER_STARTED} {path!r} while the editor wrote the file. Check in the editor which file was written.",

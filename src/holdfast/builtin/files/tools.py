@@ -295,7 +295,7 @@ class _Files:
 
     async def _write(self, path: str, text: str, before: disk.FileSnapshot) -> None:
         if self._editor is not None:
-            through_editor = await self._editor.can_write(before.real_path)
+            through_editor = await self._editor.may_write(before.real_path)
             with await self._lock(path, before) if through_editor else nullcontext():
                 if await self._editor.write(path, text, before):
                     return

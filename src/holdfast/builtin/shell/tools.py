@@ -134,7 +134,9 @@ class _Shell:
             cwd=command.cwd,
             confinement=confinement,
         )
-        with self._deps.confined_folders.running(confinement) if confinement.roots else nullcontext():
+        with (
+            self._deps.confined_folders.add_while_running(confinement) if confinement.roots else nullcontext()
+        ):
             return await run_command(self._deps.keeper, spec, command)
 
     async def _run_directly(self, command: ShellCommand, folder_fd: int) -> CommandResult:
@@ -142,7 +144,7 @@ class _Shell:
         door = self._door
         if door is not None and door.capabilities.terminal and isinstance(door, CommandRunner):
             editor = EditorFiles(door, self._context.trust_level, self._deps.confined_folders)
-            if await editor.is_allowed(command.cwd):  # the editor opens the folder by its path
+            if await editor.may_open(command.cwd):  # the editor opens the folder by its path
                 return await door.run_command(replace(command, variables=tuple(self._deps.direct_env)))
         spec = ProcessSpec(
             argv=shell_arguments(command.text), env=self._deps.direct_env, cwd=command.cwd, cwd_fd=folder_fd

@@ -18,7 +18,7 @@ from holdfast.builtin.stage.codes import (
 from holdfast.builtin.stage.fence import fence, one_line
 from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.keys import MODIFIERS, Key, held_keys, key_for_character, parse_keys
-from holdfast.builtin.stage.presses import Press, arm, disarm
+from holdfast.builtin.stage.presses import Press, arm, finish_press
 from holdfast.builtin.stage.read_page import similar_refs
 from holdfast.builtin.stage.tab import Tab
 from holdfast.model import codes
@@ -140,7 +140,7 @@ async def click(
             await _mouse(tab, "mousePressed", target, button=button, count=press_count, held=held)
             await _mouse(tab, "mouseReleased", target, button=button, count=press_count, held=held)
     finally:
-        press = await disarm(tab, armed)
+        press = await finish_press(tab, armed)
     _check_press(tab, target, press)
 
 
@@ -160,11 +160,11 @@ async def drag(tab: Tab, source: ActionTarget, target_ref_number: int, timeout: 
         armed = await _arm(tab, source)
         try:
             await _mouse(tab, "mousePressed", source, button="left", count=1)
-            press = await disarm(tab, armed, keep=True)
+            press = await finish_press(tab, armed, keep=True)
             if press.outcome != "hit":
                 await _mouse(tab, "mouseReleased", source, button="left", count=1)
         finally:
-            await disarm(tab, armed)
+            await finish_press(tab, armed)
         _check_press(tab, source, press)
         for distance in (3, _DRAG_START):
             _move_pressed(tab, source.x + distance, source.y + distance)
@@ -332,8 +332,8 @@ async def _arm(tab: Tab, target: ActionTarget) -> list[Document]:
 def _check_press(tab: Tab, target: ActionTarget, press: Press) -> None:
     if press.cover is not None:
         raise _covered_error(tab, target.ref_number, press.cover)
-    if press.outcome == "missed" and tab.asked_for_program is not None:
-        message = "The page asked to open another program, so it gets no more clicks. To load it again, call goto with reload."
+    if press.outcome == "missed" and tab.asked_for_program_at is not None:
+        message = "The page asked to open another program, so it gets no more clicks. To load the page again, call goto with reload."
         raise ToolError(NO_EFFECT, message)
     if press.outcome == "missed":
         raise ToolError(

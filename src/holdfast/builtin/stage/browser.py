@@ -105,7 +105,9 @@ class Stage:
 
     def answer_dialog(self, tab: Tab, event: cdp.PageJavascriptDialogOpening) -> tuple[bool, str | None]:
         """Decide whether to accept a dialog, and what to type into it. The next answer reports the dialog."""
-        dialog, text = self.dialogs.answer(tab.id, event.type, event.message, is_leaving=tab.is_leaving)
+        dialog, text = self.dialogs.choose_answer(
+            tab.id, event.type, event.message, is_leaving=tab.is_leaving
+        )
         what = f"{dialog.kind} dialog {'accepted' if dialog.accepted else 'dismissed'} in {tab.id}"
         self.notices.add(what, dialog.message)
         return dialog.accepted, text
@@ -218,8 +220,8 @@ class Browser:
         await tab.ready.wait()
         return tab
 
-    async def read_titles(self) -> None:
-        """Ask for the titles of all tabs: the browser does not report every change of a title."""
+    async def update_titles(self) -> None:
+        """Get the titles of all tabs from the browser, because it does not report every change of a title."""
         with browser_failures():
             targets = await self.connection.send(cdp.TargetGetTargets())
         for info in targets.target_infos:
@@ -320,7 +322,7 @@ class Browser:
         if stage is None and len(self.stages) == 1:
             stage = next(iter(self.stages.values()))
         if stage is None:
-            return  # the frame of the download is gone: `find_unreported_downloads` finds the download later
+            return  # the frame of the download is gone: `update_unreported_downloads` finds the download later
         self._note_download(stage, *stage.downloads.begin(event))
 
     def _note_download(self, stage: Stage, number: int, download: Download) -> None:
@@ -335,22 +337,22 @@ class Browser:
         download = stage.downloads.find(event.guid)
         if download is None:
             return
-        if stage.downloads.progress(download, event):
+        if stage.downloads.record_progress(download, event):
             self._cancel(stage, download)
         for tab in stage.tabs.values():
             tab.wake()
 
-    async def find_unreported_downloads(self) -> None:
-        """Find downloads by their files. The browser does not report a download if its tab or frame is gone when the server answers."""
+    async def update_unreported_downloads(self) -> None:
+        """Add and update the downloads that the browser does not report, by their files: those whose tab or frame was gone when the server answered."""
         if self.process is None:
             return  # the downloads of an attached browser are the user's
         for stage in list(self.stages.values()):
             with contextlib.suppress(
                 OSError, ToolError, HoldfastError, CdpError, ConnectionLostError, NoAnswerError
             ):
-                await self._find_unreported_downloads(stage, self.process.folder)
+                await self._update_unreported_downloads(stage, self.process.folder)
 
-    async def _find_unreported_downloads(self, stage: Stage, folder: Path) -> None:
+    async def _update_unreported_downloads(self, stage: Stage, folder: Path) -> None:
         files = await _THREADS.run(list_downloads, folder, stage.download_folder)
         if stage.downloads.unknown(files):
             # Any command will do: events that are under way arrive before its answer.
@@ -358,7 +360,7 @@ class Browser:
         for guid in stage.downloads.unknown(files):
             self._note_download(stage, *stage.downloads.begin_unreported(guid))
         for download in stage.downloads.unreported():
-            if stage.downloads.progress_unreported(download, files.get(download.guid)):
+            if stage.downloads.record_unreported_progress(download, files.get(download.guid)):
                 self._cancel(stage, download)
         for guid in stage.downloads.refused(files):
             await _THREADS.run(remove_download, folder, f"{stage.download_folder}/{guid}")
@@ -368,7 +370,7 @@ class Browser:
     async def _watch_downloads(self) -> None:
         while not self.connection.closed.is_set():
             await asyncio.sleep(_DOWNLOAD_CHECK_SECONDS)
-            await self.find_unreported_downloads()
+            await self.update_unreported_downloads()
 
     def _cancel(self, stage: Stage, download: Download) -> None:
         self.connection.post(

@@ -34,7 +34,7 @@ class ClosedRootSearch:
         return await self.is_root_missing(document) and await self.add_missing(document)
 
     async def is_root_missing(self, document: Document, timeout: float = COMMAND_SECONDS) -> bool:
-        """Return whether the page script does not know all closed roots of this document and the others in its process."""
+        """Return whether the page script lacks a closed root of this document or of the others in its process. Only the first call for a process compares; later ones return False."""
         if document.session in self._searched:
             return False
         self._searched.add(document.session)

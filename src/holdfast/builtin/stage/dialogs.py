@@ -35,15 +35,16 @@ class Dialogs:
         self.recent: RecentItems[Dialog] = RecentItems(MAX_DIALOGS)
         self.policy = DialogPolicy()
 
-    def answer(self, tab: str, kind: str, message: str, *, is_leaving: bool) -> tuple[Dialog, str | None]:
+    def choose_answer(
+        self, tab: str, kind: str, message: str, *, is_leaving: bool
+    ) -> tuple[Dialog, str | None]:
         """Decide how a dialog is answered, and which text is typed into it. If a call is leaving the page, `beforeunload` is accepted."""
         policy = self.policy
-        is_expected = policy.left != 0
-        accept = policy.accept if is_expected else False
-        if kind == "beforeunload" and is_leaving:
-            accept = is_expected = True
-        elif is_expected and policy.left > 0:
+        has_policy = policy.left != 0
+        leaves = kind == "beforeunload" and is_leaving
+        accept = leaves or (has_policy and policy.accept)
+        if not leaves and policy.left > 0:
             policy.left -= 1
-        dialog = Dialog(tab, kind, message[:MAX_TEXT], accept, is_expected)
+        dialog = Dialog(tab, kind, message[:MAX_TEXT], accept, expected=leaves or has_policy)
         self.recent.add(dialog)
         return dialog, policy.text if accept and kind == "prompt" else None

@@ -70,7 +70,7 @@ class Downloads:
             self._listed[self.count] = download
         return self.count, download
 
-    def progress(self, download: Download, event: cdp.BrowserDownloadProgress) -> bool:
+    def record_progress(self, download: Download, event: cdp.BrowserDownloadProgress) -> bool:
         """Record the progress of a download. Return whether a limit has cancelled it, so that the browser must cancel it, too."""
         download.received, download.total = int(event.received_bytes), int(event.total_bytes)
         if download.state == "inProgress":
@@ -101,8 +101,8 @@ class Downloads:
             if not download.is_reported and download.state == "inProgress"
         ]
 
-    def progress_unreported(self, download: Download, file: DownloadFile | None) -> bool:
-        """Record the progress of a download that the browser does not report. See `progress`.
+    def record_unreported_progress(self, download: Download, file: DownloadFile | None) -> bool:
+        """Record the progress of a download that the browser does not report. See `record_progress`.
 
         `file` is None if the file is gone, because the download was cancelled.
         """

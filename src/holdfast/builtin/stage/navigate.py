@@ -39,9 +39,9 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
         if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
             url = await _address(tab, url)  # read before `_stop_scripts` replaces the page by an empty one
             await _stop_scripts(tab)
-        if tab.asked_for_program is not None and url not in ("back", "forward"):
+        if tab.asked_for_program_at is not None and url not in ("back", "forward"):
             url = tab.url if url == "reload" else check_url(url)
-            await _close_program_question(tab, tab.asked_for_program)
+            await _close_program_question(tab, tab.asked_for_program_at)
         last_request = tab.log.requests.count
         match url:
             case "reload":
@@ -57,7 +57,7 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
                 if result.error_text == _ABORTED and not result.is_download:
                     await _wait_until_loaded(tab, last_request, timeout)
                     if tab.commits == commits:
-                        tab.asked_for_program = monotonic()
+                        tab.asked_for_program_at = monotonic()
                         raise _denied_redirect(url)
         return await _wait_until_loaded(tab, last_request, timeout)
     finally:
@@ -80,7 +80,7 @@ async def _close_program_question(tab: Tab, asked: float) -> None:
     if not tab.is_over:
         await _start(tab, cdp.PageNavigate(url="about:blank"), _STOP_SECONDS)
     if monotonic() - asked > _QUESTION_SECONDS:
-        tab.asked_for_program = None
+        tab.asked_for_program_at = None
 
 
 async def _does_page_answer(tab: Tab) -> bool:

@@ -18,19 +18,19 @@ class Notice(NamedTuple):
 class Notices:
     """The notices that the next answer reports, such as dialogs and new tabs. If there are too many, the oldest are dropped."""
 
-    pending: deque[Notice] = field(default_factory=lambda: deque[Notice](maxlen=MAX_NOTICES))
+    unreported: deque[Notice] = field(default_factory=lambda: deque[Notice](maxlen=MAX_NOTICES))
     dropped: int = 0
 
     def add(self, what: str, page_text: str) -> None:
-        if len(self.pending) == MAX_NOTICES:
+        if len(self.unreported) == MAX_NOTICES:
             self.dropped += 1
-        self.pending.append(Notice(what, page_text[:MAX_TEXT]))
+        self.unreported.append(Notice(what, page_text[:MAX_TEXT]))
 
     def take(self) -> list[Notice]:
         """Return all notices, and remove them."""
-        taken = list(self.pending)
+        taken = list(self.unreported)
         if self.dropped:
             taken.append(Notice(f"{self.dropped} more", ""))
-        self.pending.clear()
+        self.unreported.clear()
         self.dropped = 0
         return taken

@@ -32,7 +32,7 @@ class Owners:
         self.stages: DrivenSessions[Stage] = DrivenSessions(self._dispose)
         self._owners: dict[str, _Owner] = {}
 
-    async def browser(self, call: Call) -> Browser:
+    async def get_or_start_browser(self, call: Call) -> Browser:
         """Return the caller's browser. Start it if it is not running."""
         owner = self._owners.setdefault(call.owner, _Owner())
         async with owner.lock:

@@ -57,7 +57,7 @@ class Request:
     response_headers: dict[str, str] = field(default_factory=dict[str, str])
     failure: str = ""
     size: int | None = None
-    ended: float | None = None
+    ended_at: float | None = None
 
 
 class PageLog:
@@ -89,10 +89,10 @@ class PageLog:
                     request.response_headers = _kept_headers(response.headers)
             case cdp.NetworkLoadingFinished(request_id=request_id, encoded_data_length=size):
                 if request := self.in_flight.pop(request_id, None):
-                    request.size, request.ended = int(size), time.monotonic()
+                    request.size, request.ended_at = int(size), time.monotonic()
             case cdp.NetworkLoadingFailed(request_id=request_id, error_text=why, blocked_reason=blocked):
                 if request := self.in_flight.pop(request_id, None):
-                    request.failure, request.ended = blocked or why, time.monotonic()
+                    request.failure, request.ended_at = blocked or why, time.monotonic()
             case cdp.NetworkWebSocketCreated(request_id=request_id, url=url):
                 self.requests.add(
                     Request(
@@ -111,7 +111,7 @@ class PageLog:
     def _on_request(self, session: str, event: cdp.NetworkRequestWillBeSent) -> None:
         if event.request_id in self.in_flight and event.redirect_response is not None:
             redirected = self.in_flight.pop(event.request_id)
-            redirected.status, redirected.ended = event.redirect_response.status, time.monotonic()
+            redirected.status, redirected.ended_at = event.redirect_response.status, time.monotonic()
             redirected.response_headers = _kept_headers(event.redirect_response.headers)
         request = Request(
             event.request_id,

@@ -57,8 +57,8 @@ async def arm(tab: Tab, document: Document, ref_number: int) -> list[Document] |
     return [document, *others]
 
 
-async def disarm(tab: Tab, armed: list[Document], *, keep: bool = False) -> Press:
-    """Stop watching presses, unless `keep` is true. Return what became of the press."""
+async def finish_press(tab: Tab, armed: list[Document], *, keep: bool = False) -> Press:
+    """Return what became of the press. Stop watching presses, unless `keep` is true."""
     document, *others = armed
     first = await _call(tab, document, "disarm", SCRIPT_SECONDS, next=tab.next_ref, keep=keep)
     results = [first]

@@ -75,7 +75,7 @@ class Tab:
         self.is_loading = False
         self.is_waiting = False
         """Whether the tab waits for the server of its next page. Until the server answers, the old page gets no commands."""
-        self.asked_for_program: float | None = None
+        self.asked_for_program_at: float | None = None
         """When the page asked to open another program. Nobody sees the browser's question, and the page gets no mouse events until the
         question is closed."""
         self.dragged: dict[str, Any] | None = None

@@ -120,7 +120,7 @@ class TabEvents:
             case cdp.PageFrameStartedNavigating(frame_id=frame_id, url=url):
                 if is_for_program(url):
                     if asks_first(url):
-                        tab.asked_for_program = time.monotonic()
+                        tab.asked_for_program_at = time.monotonic()
                     self._notify_denied(url)
                 if frame_id == tab.target_id:
                     tab.navigations += 1

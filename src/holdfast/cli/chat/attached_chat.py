@@ -57,7 +57,7 @@ class AttachedChat(Chat):
             self._print_banner(remote.description)
             # The mask is empty: the prompts to save are masked already.
             prompting = asyncio.create_task(self._run_prompts(_AttachedSession(remote), Mask()))
-            closed = asyncio.create_task(remote.closed.wait())
+            closed = asyncio.create_task(remote.ended.wait())
             try:
                 await asyncio.wait([prompting, closed], return_when=asyncio.FIRST_COMPLETED)
                 if not prompting.done():
@@ -75,7 +75,7 @@ class AttachedChat(Chat):
 
     def _print_failure(self, error: HoldfastError) -> None:
         """Print the error of a command, or end the chat if the reason is that the session has ended."""
-        if self._remote is not None and self._remote.closed.is_set():
+        if self._remote is not None and self._remote.ended.is_set():
             self._printer.clear_status()
             self._printer.new_line()
             raise self._ended_error(self._remote)

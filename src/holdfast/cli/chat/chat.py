@@ -141,7 +141,7 @@ class Chat(ABC):
         is_new = self._session is not None  # earlier events belong to the resumed conversation
         if is_new and isinstance(event, ToolEnded) and event.outcome is not Outcome.COMPLETED:
             self._has_call_failed = True
-        if decision := self._door.describe_other_decision(event):
+        if decision := self._door.note_event(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
             return

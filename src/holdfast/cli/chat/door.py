@@ -80,10 +80,10 @@ class TerminalDoor:
         self._unanswered.discard(call_id)
         return decision
 
-    def describe_other_decision(self, event: Event) -> str:
-        """Describe a decision by another door about a call that this user is being asked about; empty for any other event.
+    def note_event(self, event: Event) -> str:
+        """Note that a call's question was decided at another door, or that the call has ended.
 
-        The user's answer to that question then has no effect.
+        Return a description of the decision if this user is still being asked; the user's answer then has no effect. Empty otherwise.
         """
         match event:
             case PermissionDecided(call_id=call_id, decision=decision) if call_id in self._unanswered:

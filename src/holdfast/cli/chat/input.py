@@ -193,15 +193,15 @@ class TerminalInput:
             output=output,
         )
         self._questions.app.before_render += self._before_render
-        self._is_question_new = False
-        """Whether a question is about to be drawn."""
+        self._is_question_undrawn = False
+        """Whether a question was asked and is not drawn yet."""
         self._open: PromptSession[str] | None = None
         """The prompt or question that is on the screen."""
         self._reading: asyncio.Future[str] | None = None
         """The task that reads the open prompt or question."""
         self._screen = asyncio.Lock()
         """Held while a text is printed above the prompt, and while a prompt is closed."""
-        self._has_started = asyncio.Event()
+        self._start_tried = asyncio.Event()
         """Set when prompt_toolkit has started the open prompt or question, or could not start it."""
         self._prompt_closed = asyncio.Event()
         """Set when a prompt that was suspended for a question is gone from the screen."""
@@ -246,7 +246,7 @@ class TerminalInput:
     async def _suspend_prompt(self) -> None:
         app = self._prompts.app
         if self._open is self._prompts:
-            await self._has_started.wait()  # a prompt can be closed only after prompt_toolkit has started it
+            await self._start_tried.wait()  # a prompt can be closed only after prompt_toolkit has started it
         if self._open is self._prompts and app.is_running and not app.is_done:
             self._prompt_closed.clear()
             app.erase_when_done = True  # the prompt is drawn again, with its text, after the question
@@ -260,7 +260,7 @@ class TerminalInput:
 
     async def _ask(self, question: str) -> str | None:
         self._discard_keys()
-        self._is_question_new = True
+        self._is_question_undrawn = True
         return await self._read(self._questions, question)
 
     async def print_above(self, print_text: Callable[[], None]) -> None:
@@ -297,8 +297,8 @@ class TerminalInput:
 
     def _before_render(self, _: object) -> None:
         """Discard also the keys that were pressed while prompt_toolkit prepared the question."""
-        if self._is_question_new:
-            self._is_question_new = False
+        if self._is_question_undrawn:
+            self._is_question_undrawn = False
             self._discard_keys()
 
     def _discard_keys(self) -> None:
@@ -310,14 +310,14 @@ class TerminalInput:
 
     async def _read(self, session: "PromptSession[str]", message: str, draft: str = "") -> str | None:
         """Read a prompt or question, which begins with the text `draft`. None at the end of the input."""
-        self._has_started.clear()
+        self._start_tried.clear()
         reading = self._reading = asyncio.ensure_future(
             session.prompt_async(
                 message,
                 default=draft,
                 set_exception_handler=False,
                 handle_sigint=False,
-                pre_run=self._has_started.set,
+                pre_run=self._start_tried.set,
             )
         )
         self._open = session
@@ -339,7 +339,7 @@ class TerminalInput:
             return None
         finally:
             self._open = None
-            self._has_started.set()
+            self._start_tried.set()
             self._prompt_closed.set()
         return text.encode(errors="replace").decode()  # replace surrogates, which JSON cannot encode
 

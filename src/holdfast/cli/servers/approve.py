@@ -156,7 +156,7 @@ def approve(  # noqa: PLR0913 - the options of the command
                 reviewed += await _review_tools(host, session, names, yes=yes)
             else:
                 reviewed += await _print_undecided_tools(
-                    host, session, names, options.to_arguments(), has_rights=rights is not None
+                    host, session, names, options.to_arguments(), chose_rights=rights is not None
                 )
         if not reviewed.shown:
             print_line("Nothing awaits approval.")
@@ -197,18 +197,18 @@ def _find_folder_above(folder: Path) -> Path | None:
 
 
 async def _print_undecided_tools(
-    host: Host, session: Session, names: tuple[str, ...], session_arguments: list[str], *, has_rights: bool
+    host: Host, session: Session, names: tuple[str, ...], session_arguments: list[str], *, chose_rights: bool
 ) -> ReviewCounts:
     """Print the tools and hints to approve, and the command (with `session_arguments`) that approves them.
 
-    With `has_rights` (the user gave --confined or --direct), hints do not count as undecided: the tools can be used without them.
+    With `chose_rights`, the user gave --confined or --direct. Then hints do not count as undecided: the tools can be used without them.
     """
     reviewed = ReviewCounts()
     for name, withheld, without_hints in _list_undecided_tools(session, names):
         if withheld:
             print_wrapped(_NEW_TOOLS.format(quote(name)))
             print_for_review(await _definition_lines(host, session, name, withheld))
-        elif has_rights:
+        elif chose_rights:
             command = shlex.join(["holdfast", "servers", "approve", name, *session_arguments])
             print_wrapped(
                 f"Hints about tools of {quote(name)} await approval. Until you approve them, Holdfast asks you even before tools that"

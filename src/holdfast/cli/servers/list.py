@@ -126,7 +126,7 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
 def _plan(
     options: SessionOptions, describe: Callable[[Host, LoadedEntries], Awaitable[None]] | None = None
 ) -> tuple[LoadedEntries, Resolution, frozenset[str]]:
-    """The entries, the servers that a session gets, and the digests of the entries whose later edits are approved too.
+    """The entries, the servers that a session gets, and the digests of the entries for which later edits of the program are approved.
 
     `describe` is called while the host is open.
     """
@@ -135,7 +135,7 @@ def _plan(
         loaded, resolution = await host.plan(options.to_open_options())
         if describe is not None:
             await describe(host, loaded)
-        return loaded, resolution, await host.approvals.followed_edits()
+        return loaded, resolution, await host.approvals.entries_with_followed_edits()
 
     return run_with_host(work)
 

@@ -40,7 +40,7 @@ from holdfast.sandbox.protected_folders import why_not_mounted
 
 _INVALID_ENTRY_STAGES = (Stage.LOAD, Stage.VALIDATE)
 _MAX_COMPARED_LINES = 2000  # the time to compare grows with the square of the number of lines
-_MAX_REGISTRIES = 8  # a package for which the user has allowed more is not fetched
+_MAX_REGISTRIES = 8  # if the user allows more for one package, it is not fetched
 _LATER = "or Enter to decide later:"
 _QUESTION = f"Allow it? [c]onfined, with your [r]ights, [n]o, {_LATER}"
 _CONFINED_QUESTION = f"Allow it? [c]onfined, [n]o, {_LATER}"
@@ -73,9 +73,9 @@ class ReviewOptions:
     follow_edits: bool = False
     """Whether later edits of a program with the user's rights are also approved."""
     readable: tuple[str, ...] = ()
-    """More paths that a confined server may read."""
+    """Paths that a confined server may read besides those in its entry."""
     network: tuple[str, ...] = ()
-    """More hosts that a confined server may reach."""
+    """Hosts that a confined server may reach besides those in its entry."""
     writable: tuple[str, ...] = ()
     """Names in the project's folder, such as `.git`, that a confined server may change although they are usually read-only."""
 
@@ -269,7 +269,10 @@ class _Review:
             return False
         if options.rights is not None and (options.rights is Rights.DIRECT) != is_direct:
             return False
-        if options.follow_edits and self._entry.digest not in await self._host.approvals.followed_edits():
+        if (
+            options.follow_edits
+            and self._entry.digest not in await self._host.approvals.entries_with_followed_edits()
+        ):
             return False
         if not await self._host.approvals.is_program_approved(self._entry, files.program):
             return False
@@ -447,7 +450,7 @@ class _Review:
 
 
 def _masked_lines(summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
-    """The description of a server without secrets. It is stored, and compared with the description at the next review."""
+    """The description of a server, with secrets masked. It is stored, and compared with the description at the next review."""
     without_problem = replace(files, problem="")  # a problem may come and go while the entry stays the same
     return [*describe_entry(mask_secrets(summary)), *_describe_outside(without_problem, program_path)]
 

@@ -122,7 +122,7 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
         on_events=show,
         request=AttachRequest(door=DoorKind.CHAT, after=after, may_answer=False),
     ) as remote:
-        closed = asyncio.ensure_future(remote.closed.wait())
+        closed = asyncio.ensure_future(remote.ended.wait())
         await asyncio.wait([closed, closed_pipe], return_when=asyncio.FIRST_COMPLETED)
         closed.cancel()
         if closed_pipe.done():

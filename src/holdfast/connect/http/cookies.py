@@ -26,7 +26,7 @@ class Cookies:
         return self._by_name.values()
 
     def update(self, set_cookies: Iterable[str]) -> None:
-        """Apply the values of `Set-Cookie` headers: store the cookies, and remove those whose expiry is past. A later expiry is ignored."""
+        """Apply the values of `Set-Cookie` headers: store the cookies, and remove those that have expired. When a stored cookie will expire is ignored."""
         for line in set_cookies:
             if len(line) > _MAX_HEADER_LENGTH:
                 continue

@@ -102,7 +102,7 @@ class HttpResponse:
         return chunk
 
     def _adapt_read_bytes(self, seconds: float) -> None:
-        """Read less at once if reading took long, as with tiny chunks, which must be joined. Read more if it was fast."""
+        """Halve how much is read at once if reading took long, as with tiny chunks, which must be joined. Double it if reading was fast."""
         if seconds > _SLICE_SECONDS / 2:
             self._read_bytes = max(self._read_bytes // 2, _MIN_READ_BYTES)
         elif self._read_bytes < _MAX_READ_BYTES and seconds < _SLICE_SECONDS / 8:

@@ -162,7 +162,7 @@ class BoundedProtocol(ResponseHandler):
             payload.set_exception(failure if is_known else BrokenResponseError("its response is not HTTP"))
 
     def _adapt_read_size(self, seconds: float) -> None:
-        """Read less at once if parsing took long, as with tiny chunks, so that other sessions are not delayed. Read more if it was fast."""
+        """Halve how much is read at once if parsing took long, as with tiny chunks: other sessions would be delayed. Double it if parsing was fast."""
         if seconds > _SLOW_SECONDS:
             size = max(self._read_size // 2, _MIN_READ_BYTES)
         elif seconds < _SLOW_SECONDS / 4:

@@ -118,7 +118,7 @@ class HttpTransport:
         try:
             await self._wait_for_initialized()
             async with self._post(request) as response:
-                await self._read_response(request, response)
+                await self._deliver_response(request, response)
         except HoldfastError as error:
             self._peer.request_failed(request.id, error)
             if error.code is codes.CONNECTION_CLOSED:
@@ -126,7 +126,7 @@ class HttpTransport:
         finally:
             self._requests.pop(request.id, None)
 
-    async def _read_response(self, request: OutgoingMessage, response: HttpResponse) -> None:
+    async def _deliver_response(self, request: OutgoingMessage, response: HttpResponse) -> None:
         """Deliver the answer to a request, and the messages before it."""
         if not response.is_success:
             self._deliver(request, await self._read_error(request, response))
@@ -178,20 +178,20 @@ class HttpTransport:
         """Read a stream up to the answer. Resume the stream if it ends early and the server supports that."""
         position = StreamPosition()
         resumes, last_id, pauses = 0, "", ResumePauses()
-        if await self._read_until_answered(request, response, position):
+        if await self._deliver_until_answered(request, response, position):
             return
         while position.event_id and resumes < MAX_RESUMES:
             resumes = resumes + 1 if position.event_id == last_id else 0
             last_id = position.event_id
             await asyncio.sleep(pauses.next(position))
             async with self._endpoint.request("GET", headers=self._mcp_session.headers(position)) as resumed:
-                if resumed.is_success and await self._read_until_answered(request, resumed, position):
+                if resumed.is_success and await self._deliver_until_answered(request, resumed, position):
                     return
         raise HoldfastError(
             codes.CONNECTION_CLOSED, f"{self._endpoint.display_url} ended its stream without an answer."
         )
 
-    async def _read_until_answered(
+    async def _deliver_until_answered(
         self, request: OutgoingMessage, response: HttpResponse, position: StreamPosition
     ) -> bool:
         """Deliver the messages of a stream. Return whether the answer was one of them."""

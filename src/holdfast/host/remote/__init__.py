@@ -1,1 +1,1 @@
-"""Attaching to a session that another process of the same user has open: `listener` is the end of that process, `client` the other one."""
+"""Attaching to a session that another process of the same user has open: `listener` runs in that process, `client` in the one that attaches."""

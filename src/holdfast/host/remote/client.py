@@ -58,18 +58,18 @@ class RemoteSession:
         return msgspec.structs.replace(self._described, **later)
 
     @property
-    def closed(self) -> asyncio.Event:
+    def ended(self) -> asyncio.Event:
         """Set when the session or its process has ended."""
         return self._peer.ended
 
     @property
     def end_reason(self) -> str:
-        """Why no more events arrive; known once `closed` is set."""
+        """Why no more events arrive; known once `ended` is set."""
         return self._handler.end_reason
 
     @property
     def is_session_closed(self) -> bool:
-        """Whether the session was closed. False if its process has ended without closing it; known once `closed` is set."""
+        """Whether the session was closed. False if its process has ended without closing it; known once `ended` is set."""
         return self._handler.is_session_closed
 
     async def wait_handled(self, seq: int) -> None:

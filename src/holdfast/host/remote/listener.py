@@ -117,7 +117,7 @@ class _Client:
         await asyncio.wait([self._closing])
 
     async def _close_at_end(self, on_close: "Callable[[_Client], None]") -> None:
-        """When the connection ends, detach the door. If no other door may answer and the opener has left, close the session."""
+        """Wait until the connection ends, then detach the door. If no other door may answer and the opener has left, close the session."""
         try:
             await self.peer.ended.wait()
         finally:

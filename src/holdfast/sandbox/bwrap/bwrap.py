@@ -212,7 +212,7 @@ class _ProcessBuilder:
         env = self.spec.env
         if self.confinement.network:
             env = add_proxy_variables(env)
-            command = [*self._listener_command(mounts), *command]
+            command = [*self._add_egress_listener(mounts), *command]
 
         self._check_cwd(mounts)
         hidden = _proc_files_for_uid_0() if self._has_uid_0 else []
@@ -389,8 +389,8 @@ class _ProcessBuilder:
                 mounts.append(replace(self._mount_opened(target), path=path))
         return tuple(mounts)
 
-    def _listener_command(self, mounts: list[Mount]) -> list[str]:
-        """The command that opens the egress listener in the sandbox, then executes the server. Adds what it needs to `mounts`."""
+    def _add_egress_listener(self, mounts: list[Mount]) -> list[str]:
+        """Open the egress channel, and add to `mounts` what the egress listener needs. Return the command that starts the listener and then the server."""
         python = self._find_python()
         mounted = {mount.path for mount in mounts}
         runtime = find_runtime(ProcessSpec(argv=(python,), env={}, cwd="/"), NO_UNTRUSTED, self.resources)

@@ -37,7 +37,7 @@ class ProxyRequest:
     """A server's request to the egress proxy."""
 
     endpoint: Endpoint
-    tunnel: bool
+    is_tunnel: bool
     """Whether it is a CONNECT request."""
     head: bytes = b""
     """The head of the HTTP request to send to the endpoint; empty for a tunnel."""
@@ -94,7 +94,7 @@ def parse_request(head: bytes) -> ProxyRequest | str:
         return "The proxy accepts only HTTP/1.x."
     if method == "CONNECT":
         endpoint = _parse_endpoint(target, None)
-        return ProxyRequest(endpoint=endpoint, tunnel=True) if endpoint else "CONNECT needs host:port."
+        return ProxyRequest(endpoint=endpoint, is_tunnel=True) if endpoint else "CONNECT needs host:port."
     scheme, _, address = target.partition("://")
     if scheme.lower() != "http":
         return "Use http://host/path, or CONNECT host:port."
@@ -112,7 +112,7 @@ def parse_request(head: bytes) -> ProxyRequest | str:
             b"\r\n",
         ]
     )
-    return ProxyRequest(endpoint=endpoint, tunnel=False, head=forwarded)
+    return ProxyRequest(endpoint=endpoint, is_tunnel=False, head=forwarded)
 
 
 def _is_replaced_header(header: bytes) -> bool:

@@ -149,7 +149,7 @@ class EgressProxy:
             return
         loop = asyncio.get_running_loop()
         with upstream:
-            if request.tunnel:
+            if request.is_tunnel:
                 await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
             await loop.sock_sendall(upstream, request.head + rest)
             async with asyncio.TaskGroup() as group:

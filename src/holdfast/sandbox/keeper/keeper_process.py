@@ -39,7 +39,7 @@ _libc = ctypes.CDLL(None)
 
 
 def main() -> None:
-    """The host sends a socket for each server: pass it on to an idle supervisor, or to a new one. Exit when the host and all supervisors have ended."""
+    """Pass the socket that the host sends for each server on to an idle supervisor, or to a new one. Exit when the host and all supervisors have ended."""
     control = socket.socket(fileno=int(sys.argv[1]))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), hard))  # servers inherit it
@@ -63,7 +63,7 @@ def main() -> None:
             socket_fd = _receive_socket(control)
             if socket_fd is None:
                 listening = False
-            elif not idle.start(socket_fd):
+            elif not idle.try_start(socket_fd):
                 supervisors.add(_fork_supervisor(control, idle, socket_fd))
             if socket_fd is not None:
                 os.close(socket_fd)
@@ -124,7 +124,7 @@ class _IdleSupervisors:
             else:
                 channel.close()
 
-    def start(self, socket_fd: int) -> bool:
+    def try_start(self, socket_fd: int) -> bool:
         """Give the socket to an idle supervisor. Return whether there is one."""
         while self.channels:
             with self.channels.pop() as channel, contextlib.suppress(OSError):  # skip a killed supervisor

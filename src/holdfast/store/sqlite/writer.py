@@ -56,7 +56,7 @@ class Writer:
         self._lock = threading.Lock()
         self._transaction_lock = new_transaction_lock()
         self._closed = False
-        self._failed: HoldfastError | None = None
+        self._failure: HoldfastError | None = None
         """The error that every write raises after the disk has failed."""
         self._hooks: dict[AfterCommit, float | None] = {}
         """When to call each hook again (`time.monotonic`); None: after the next commit."""
@@ -243,8 +243,8 @@ class Writer:
 
         Not a context manager: one made of a generator would take longer than some statements.
         """
-        if self._failed is not None:
-            raise self._failed
+        if self._failure is not None:
+            raise self._failure
         with self._transaction_lock:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -290,7 +290,7 @@ class Writer:
         translated.__cause__ = error
         if translated.code is codes.STORE_FAILED:
             # After a failed sync it is unknown what is on the disk, so stop writing.
-            self._failed = translated
+            self._failure = translated
         return translated
 
     def _run_hooks_and_renew(self, db: Database, tx: SqlTx) -> float | None:

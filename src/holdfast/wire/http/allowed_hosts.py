@@ -68,7 +68,7 @@ def _name_of(host: str) -> str | None:
 
 
 def parse_host(host: str, option: str) -> str:
-    """A host name for `AllowedHosts.hosts`, which `option` contains. Raise BAD_ARGUMENT if no `Host` header could have it."""
+    """A host name for `AllowedHosts.hosts`. Raise BAD_ARGUMENT if no `Host` header could have it; the message names `option`."""
     match = _HOST.fullmatch(host.lower())
     if match is None or match["name"] != host.lower():
         raise HoldfastError(
@@ -79,7 +79,7 @@ def parse_host(host: str, option: str) -> str:
 
 
 def parse_origin(origin: str, option: str) -> str:
-    """An origin for `AllowedHosts.origins`, which `option` contains. Raise BAD_ARGUMENT if it is not one."""
+    """An origin for `AllowedHosts.origins`. Raise BAD_ARGUMENT if it is not one; the message names `option`."""
     if not _WRITTEN_ORIGIN.fullmatch(origin):
         raise HoldfastError(
             codes.BAD_ARGUMENT,

@@ -66,7 +66,7 @@ class HttpService(Service, Protocol):
         ...
 
     def on_session_end(self, session_id: str) -> None:
-        """Called when the session of a handshake-era client has ended."""
+        """Release what is kept for a handshake-era client whose session has ended."""
         ...
 
 

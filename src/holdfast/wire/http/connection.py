@@ -16,14 +16,14 @@ class Connection(Protocol):
     """Limits the time to parse what arrives on this connection. Once the caller is known, the application replaces it by the caller's throttle."""
 
     def request_received(self) -> None:
-        """Called when the application has received a whole request of a known caller.
+        """Note that the application has received a whole request of a known caller.
 
         Until then, the server may close the connection to make room for a new one.
         """
         ...
 
     def request_refused(self, *, is_chunked: bool) -> None:
-        """Called when the application refuses a request before its body is read."""
+        """Note that the application refuses a request before its body is read."""
         ...
 
 

@@ -96,7 +96,7 @@ class MessageHandler(Protocol[C]):
         ...
 
     def on_refusal(self, error: HoldfastError, caller: C | None) -> None:
-        """Called before the receiver sends an error. The caller is None if it is not known."""
+        """Record a refusal before the receiver sends its error. The caller is None if it is not known."""
         ...
 
 

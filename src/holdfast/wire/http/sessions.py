@@ -82,7 +82,7 @@ class HttpSessions:
         return session
 
     def find(self, session_id: str | None, caller_id: str) -> HttpSession:
-        """Find a session by id. Raise the same error if the session has ended, belongs to another caller, or never existed."""
+        """Find a session by id, and note that it is used now. Raise the same error if it has ended, is another caller's, or never existed."""
         if session_id is None:
             raise HoldfastError(
                 codes.BAD_HTTP,

@@ -152,7 +152,7 @@ class Client:
         async for raw in self.list_pages(
             "tools/list", "tool", meta=meta, timeout=timeout, max_pages=max_tools
         ):
-            # Decoding strictly is slower than decoding a result, so shorter pages than results are decoded in a thread.
+            # A page is decoded strictly, which is slow: it is decoded in a thread even if a result of its size would not be.
             page = (
                 await run_in_parse_thread(self.decode, raw, ToolPage, throttle=self._throttle)
                 if len(raw) > _STRICT_THREAD_BYTES

@@ -22,8 +22,9 @@ _SAMPLE_RETURNS = (
 def elicitation_result(answer: object, params: JsonObject) -> JsonObject:
     """The result of `elicitation/create` for an application's answer.
 
-    The answer may be a dict of the form's fields, the value of the only field, or the whole result. None and False decline. True accepts a
-    page, and a form of no or several fields without filling it in. `params` belong to the request.
+    The request (`params`) asks the user to fill in a form, or to open a web page. The answer may be a dict of the form's fields, the value
+    of its only field, or the whole result. None and False decline. True agrees to open the page; it accepts a form without filling
+    it in, unless the form has one field.
     """
     if answer is None or answer is False:
         return {"action": "decline"}

@@ -160,7 +160,7 @@ class Service(Protocol):
         ...
 
     def on_notification(self, notification: Notification) -> None:
-        """Called for notifications, except `initialized`, cancellations, and all notifications of modern clients over HTTP."""
+        """Handle a notification. Not called for `initialized`, for cancellations, and for modern clients over HTTP."""
         ...
 
 

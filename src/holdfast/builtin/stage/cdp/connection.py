@@ -163,7 +163,7 @@ class Connection:
             log.exception("event not handled", extra={"event_name": message.method})
 
     def lost(self) -> None:
-        """Called when the transport is closed. Every command that waits for its answer fails."""
+        """Fail every command that waits for its answer, because the transport is closed."""
         self.closed.set()
         for _, future in list(self._waiting.values()):
             if not future.done():

@@ -72,7 +72,7 @@ class ObservingTools(StageTools):
     ) -> dict[str, Any]:
         """List downloads, or save one."""
         stage = self._owners.stage(call)
-        await stage.browser.find_unreported_downloads()
+        await stage.browser.update_unreported_downloads()
         if number or save_as:
             download, process = _find_download(stage, number)
             if not save_as:
@@ -261,7 +261,7 @@ async def _describe_request(tab: Tab, request: Request, budget: int) -> list[str
     lines.append(f"{status}, {request.size if request.size is not None else '?'} bytes")
     lines += _headers("< ", request.response_headers)
     if (
-        request.ended is not None
+        request.ended_at is not None
         and not request.failure
         and request.mime_type.startswith(("text/", "application/"))
     ):
