@@ -171,7 +171,7 @@ class ClientSession:
                 trust=credential.trust,
                 mode=credential.mode or Mode.ASK,
                 user_id=credential.user_id,
-                quota_owner=f"credential {credential.id}",
+                quota_owner=credential.id,
                 restrictions=(
                     Restriction(
                         imposed_by="the client's token",
