@@ -15,9 +15,9 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.connect.http import link_tasks as link_tasks_module
 from holdfast.connect.http.link_tasks import LinkTasks
 from holdfast.connect.scope import Scope
-from holdfast.host.admission import SessionPlan
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
+from holdfast.model.context import SessionContext
 from holdfast.model.event import Replied
 from holdfast.model.json import JsonObject
 from holdfast.model.worker_threads import WorkerThreads
@@ -45,8 +45,8 @@ def count_for_each_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scope, "quota_owner", property(session_id_of))
 
 
-def session_id_of(of: Scope | SessionPlan) -> str:
-    return of.context.session_id
+def session_id_of(of: Scope | SessionContext) -> str:
+    return of.session_id if isinstance(of, SessionContext) else of.context.session_id
 
 
 # Connected servers
@@ -127,7 +127,7 @@ async def test_every_pool_of_threads_counts_large_calls_for_the_token(
         return await run(self, function, *args, owner=owner)
 
     if is_control:
-        monkeypatch.setattr("holdfast.host.opening._quota_owner", session_id_of)
+        monkeypatch.setattr(SessionContext, "payer", property(session_id_of))
     async with running_gateway(tmp_path) as running:
         token = running.token("greedy")
         async with Client(running.url, token) as first, Client(running.url, token) as second:
@@ -142,6 +142,33 @@ async def test_every_pool_of_threads_counts_large_calls_for_the_token(
     assert owners.keys() >= {"parse", "mask"}
     assert sessions.isdisjoint({owner for names in owners.values() for owner in names}) is not is_control
     assert (owners["parse"] | owners["mask"] == {token.split("_")[1]}) is not is_control
+
+
+@attack_and_control
+async def test_built_in_servers_count_for_the_owner_of_the_sessions(
+    is_control: bool, make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    owners: set[str] = set()
+    run = WorkerThreads.run
+
+    async def record(self: Any, function: Any, *args: Any, owner: str = "") -> Any:
+        if self._name in ("files", "find", "parse"):
+            owners.add(owner)
+        return await run(self, function, *args, owner=owner)
+
+    if is_control:
+        monkeypatch.setattr(SessionContext, "payer", property(session_id_of))
+    monkeypatch.setattr(WorkerThreads, "run", record)
+    sessions: set[str] = set()
+    async with make_host({}) as host:
+        for _ in range(2):
+            session = await host.open(OpenOptions(cwd=tmp_path, quota_owner="client"))
+            sessions.add(session.context.session_id)
+            written = await session.call("files.write", {"path": "long", "text": "x\n" * 100_000})
+            found = await session.call("files.find", {"glob": "*"})
+            assert (written.ok, found.ok) == (True, True)
+
+    assert owners == (sessions if is_control else {"client"})
 
 
 async def test_sessions_of_one_owner_share_the_time_of_the_loop(make_host: HostFactory, tmp_path: Path):

@@ -66,7 +66,7 @@ class Scope:
         self.throttle: LoopThrottle = (
             session_scope.throttle
             if session_scope is not None
-            else throttle or LoopThrottle(context.session_id, burst_seconds=BURST_SECONDS)
+            else throttle or LoopThrottle(context.payer, burst_seconds=BURST_SECONDS)
         )
         """Limits how much of the event loop's time the messages of the servers take. Sessions with one quota owner share it."""
 
@@ -77,11 +77,7 @@ class Scope:
 
     @property
     def quota_owner(self) -> str:
-        """Who pays for the session, in every quota of what sessions share.
-
-        At the gateway, this is the client's credential, because one credential can open many sessions. Otherwise it is the session
-        itself, or the first of the sessions above it.
-        """
+        """Who pays for the session; see `SessionContext.quota_owner`. A session that has no such owner pays for itself."""
         return self.throttle.owner
 
     def update_context(self, context: SessionContext) -> None:

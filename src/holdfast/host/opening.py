@@ -330,7 +330,7 @@ class Opener:
         async with AsyncExitStack() as resources:
             # Removed last: until then, the session cannot be opened again.
             resources.callback(self.live.remove, context.session_id)
-            throttle = self.throttles.of(_quota_owner(plan))
+            throttle = self.throttles.of(context.payer)
             record = Record(
                 context,
                 hold,
@@ -389,13 +389,6 @@ class _EarlierUse:
     lost_servers: frozenset[str] = frozenset()
     """The servers whose state is lost."""
     stored_bytes: int = 0
-
-
-def _quota_owner(plan: SessionPlan) -> str:
-    """Who pays for the session; see `Scope.quota_owner`."""
-    parent = plan.options.parent
-    own = plan.options.quota_owner or plan.context.session_id
-    return parent.scope.quota_owner if parent is not None else own
 
 
 def _check_parent(plan: SessionPlan) -> None:

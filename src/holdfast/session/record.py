@@ -69,7 +69,7 @@ class Record:
         throttle: LoopThrottle | None = None,
     ) -> None:
         """`throttle` is that of the session's quota owner. By default, the session is an owner of its own."""
-        throttle = throttle or LoopThrottle(context.session_id)
+        throttle = throttle or LoopThrottle(context.payer)
         self._session_id = context.session_id
         self.hold = hold
         """The right to write to the session."""
