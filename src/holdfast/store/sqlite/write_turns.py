@@ -73,25 +73,29 @@ class WriteTurns:
         for owner in [*self._sorted]:
             if size >= MAX_BATCH_BYTES or len(items) >= _MAX_BATCH:
                 break
-            queue, own = self._sorted[owner], 0
+            queue, own, before = self._sorted[owner], 0, len(items)
             while queue and queue[0].size <= SMALL_BYTES and own < _OWNER_BYTES and len(items) < _MAX_BATCH:
                 own += queue[0].size
                 items.append(queue.popleft())
             size += own
-            if not queue:
-                del self._sorted[owner]
+            if len(items) > before:
+                self._end_turn(owner)
         # At least one large write, so that these never starve.
         is_first = True
         for owner in [*self._sorted]:
-            queue = self._sorted[owner]
-            if queue[0].size <= SMALL_BYTES:
+            next_size = self._sorted[owner][0].size
+            if next_size <= SMALL_BYTES:
                 continue
-            if not is_first and size + queue[0].size > MAX_BATCH_BYTES:
+            if not is_first and size + next_size > MAX_BATCH_BYTES:
                 break
             is_first = False
-            size += queue[0].size
-            items.append(queue.popleft())
-            del self._sorted[owner]
-            if queue:
-                self._sorted[owner] = queue  # at the end: another owner is next
+            size += next_size
+            items.append(self._sorted[owner].popleft())
+            self._end_turn(owner)
         return items
+
+    def _end_turn(self, owner: str) -> None:
+        """Move the owner to the end, so that another one is next."""
+        queue = self._sorted.pop(owner)
+        if queue:
+            self._sorted[owner] = queue
