@@ -210,7 +210,7 @@ async def call(
         with link.use():
             try:
                 meta = _call_meta(scope, spec, links.aliases, tool_call)
-                quota_owner = scope.context.session_id if spec.lifetime is _HOST else ""
+                quota_owner = scope.quota_owner if spec.lifetime is _HOST else ""
                 if tool_call.forwarding is None and not tool_call.method:
                     result = await connection.call(
                         tool.definition.name,

@@ -173,6 +173,7 @@ class ClientSession:
                 trust=credential.trust,
                 mode=credential.mode or Mode.ASK,
                 user_id=credential.user_id,
+                quota_owner=credential.id,
                 restrictions=(
                     Restriction(
                         imposed_by="the client's token",

@@ -303,7 +303,7 @@ class Offer:
                 if len(raw) <= _LONG_PAGE_BYTES:
                     page = _read_page(*args)
                 else:
-                    page = await PARSE_THREADS.run(_read_page, *args, owner=self.session.context.session_id)
+                    page = await PARSE_THREADS.run(_read_page, *args, owner=self.session.context.payer)
             except DECODE_ERRORS:
                 raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent an invalid list of {key}.") from None
             if page is None:

@@ -209,6 +209,7 @@ class Admission:
             roots=roots,
             user_id=parent.user_id if parent is not None else options.user_id,
             parent_session_id=parent.session_id if parent is not None else None,
+            quota_owner=parent.payer if parent is not None else options.quota_owner,
         )
         folder_workspace = self._registry.find(folder) if parent is not None or options.workspace else None
         is_other = folder_workspace is not None and (

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from holdfast.agent.agent import Agent
@@ -53,6 +53,7 @@ from holdfast.session.session_config import SessionConfig
 from holdfast.store.store import Tx
 from holdfast.store.types import Hold, NewSession, SessionChange, StoredSession
 from holdfast.tracing import Tracer
+from holdfast.wire.loop_throttle import Throttles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,8 @@ class Opener:
     """How many sub-agents may run at a time, below one root session."""
     tracer: Tracer | None = None
     """Traces the sessions; None if tracing is off."""
+    throttles: Throttles = field(default_factory=Throttles)
+    """The throttles of the sessions' quota owners."""
 
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
@@ -327,8 +330,15 @@ class Opener:
         async with AsyncExitStack() as resources:
             # Removed last: until then, the session cannot be opened again.
             resources.callback(self.live.remove, context.session_id)
+            throttle = self.throttles.of(context.payer)
             record = Record(
-                context, hold, storage.store, storage.audit, admitted.mask, admitted.question_mask
+                context,
+                hold,
+                storage.store,
+                storage.audit,
+                admitted.mask,
+                admitted.question_mask,
+                throttle=throttle,
             )
             earlier_use = earlier_use or _EarlierUse()
             record.limit_storage(self.max_megabytes, earlier_use.stored_bytes)
@@ -366,7 +376,7 @@ class Opener:
             )
             _check_parent(plan)
             services = {**self.app_servers.services, **plan.options.app_servers.services}
-            scope = Scope(context, used_before=earlier_use.lost_servers, services=services)
+            scope = Scope(context, used_before=earlier_use.lost_servers, services=services, throttle=throttle)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             scope.is_stored = plan.options.keep
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())

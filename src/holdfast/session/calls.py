@@ -371,9 +371,8 @@ class Calls:
         ):
             return None  # the client gets the server's own error unchanged
         if error is None:
-            session_id = scope.context.session_id
             error = await self._deps.arguments.find_error(
-                tool, tool_call.arguments, quota_owner=session_id, decoded=decoded
+                tool, tool_call.arguments, quota_owner=scope.quota_owner, decoded=decoded
             )
         return None if error is None else structs.replace(failed_result(error), outcome=Outcome.REFUSED)
 

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator
 from time import monotonic
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast.wire.message_memory import LongLineMemory
 from holdfast.wire.task_turns import TaskTurns
@@ -27,8 +28,8 @@ _busy: dict["LoopThrottle", float] = {}
 class LoopThrottle:
     """Charges an owner for the time of its work on the event loop, and says when the owner must pause.
 
-    An owner is a session, or a caller of a server. All connections and streams of an owner share one throttle and take
-    turns. The more owners exceed their share, the smaller the shares get. An owner that needs little time never waits.
+    An owner is a session, all sessions of one credential, or a caller of a server. All connections and streams of an owner
+    share one throttle and take turns. The more owners exceed their share, the smaller the shares get. An owner that needs little time never waits.
 
     Before a piece of work, check `must_wait`: another connection of the owner may have used the share. After the work,
     call `charge_since`. If either returns True, await `pause` or use `call_in_turn`. An owner that was idle can do
@@ -36,6 +37,7 @@ class LoopThrottle:
     """
 
     __slots__ = (
+        "__weakref__",
         "_credit",
         "_is_turn_scheduled",
         "_since_pause",
@@ -48,7 +50,7 @@ class LoopThrottle:
 
     def __init__(self, owner: str = "", *, burst_seconds: float = 0.0) -> None:
         self.owner = owner
-        """The owner's name. The number of threads that parse long messages is limited for each owner."""
+        """The owner's name. It is also the owner in the quotas of threads, connections and writes."""
         self.long_line_memory = LongLineMemory()
         """Limits the memory of the long lines of the owner's connections."""
         # Work of n seconds usually moves `free_at` forward by 3n seconds. When it ends, n of these have passed; the credit is for 2n.
@@ -157,6 +159,20 @@ class LoopThrottle:
             self._is_turn_scheduled = False
             if self._waiting:
                 self._schedule_turn()
+
+
+class Throttles:
+    """The throttles of a host's quota owners: all sessions with one owner share one throttle, for as long as one of them is open."""
+
+    def __init__(self) -> None:
+        self._by_owner: WeakValueDictionary[str, LoopThrottle] = WeakValueDictionary()
+
+    def of(self, owner: str) -> LoopThrottle:
+        """The throttle of this owner. An owner that has none gets a new one."""
+        throttle = self._by_owner.get(owner)
+        if throttle is None:
+            throttle = self._by_owner[owner] = LoopThrottle(owner, burst_seconds=BURST_SECONDS)
+        return throttle
 
 
 def _share_divisor(now: float) -> int:

@@ -203,7 +203,7 @@ class HttpReceiver(Generic[C]):
         if not caller_id and connection is not None:
             return connection.throttle  # callers cannot be told apart, so the client's address is charged
         throttle = self._throttles.pop(caller_id, None) or LoopThrottle(
-            f"http {caller_id}", burst_seconds=BURST_SECONDS
+            caller_id, burst_seconds=BURST_SECONDS
         )
         self._throttles[caller_id] = throttle
         if len(self._throttles) > _MAX_THROTTLES:
