@@ -41,6 +41,40 @@ def test_no_module_replaces_a_function_of_its_package_when_it_is_imported() -> N
     assert replaced == []
 
 
+# `program_imports` normalizes names of imports only.
+MAY_NORMALIZE = {"model/normal_form.py", "resolve/program_imports.py"}
+
+
+def test_only_one_module_calls_pythons_normal_forms() -> None:
+    calling = [
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if "unicodedata" in (code := path.read_text(encoding="utf-8")) and _calls_normalize(code)
+    ]
+
+    assert {*calling} - MAY_NORMALIZE == set(), (
+        "Call holdfast.model.normal_form.normalize: it takes linear time."
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import unicodedata\nunicodedata.normalize('NFC', text)",
+        "import unicodedata as u\nu.is_normalized('NFC', text)",
+        "from unicodedata import normalize as n",
+        "import unicodedata\nform = unicodedata.ucd_3_2_0",
+        "import unicodedata\ngetattr(unicodedata, name)",
+    ],
+)
+def test_every_way_to_call_pythons_normal_forms_is_detected(code: str) -> None:
+    assert _calls_normalize(code)
+
+
+def test_other_functions_of_unicodedata_may_be_called() -> None:
+    assert not _calls_normalize("import unicodedata\nunicodedata.category(char)\nshown.normalize()")
+
+
 WRONG_IMPORTS = [
     ("model/trust.py", "import holdfast.settings"),
     ("model/trust.py", "import holdfast.masking"),
@@ -105,6 +139,35 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+    )
+
+
+_OF_ONE_CHARACTER = {"bidirectional", "category", "combining", "east_asian_width", "name"}
+
+
+def _calls_normalize(code: str) -> bool:
+    """Whether the code uses anything of `unicodedata` but functions of one character, which take constant time."""
+    tree = ast.parse(code)
+    names = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == "unicodedata"
+    }
+    allowed = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in _OF_ONE_CHARACTER
+    }
+    return any(
+        (isinstance(node, ast.Name) and node.id in names and id(node) not in allowed)
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "unicodedata"
+            and not {alias.name for alias in node.names} <= _OF_ONE_CHARACTER
+        )
+        for node in ast.walk(tree)
     )
 
 

@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.confined_folders import ConfinedFolders
+from holdfast.model.confined_folders import ConfinedFolders, ServersEndingError, lock_root, locks_folder
 from holdfast.model.process import Confinement
 from tests.sandbox.support import copy_source
 
@@ -63,6 +64,45 @@ def test_roots_that_a_server_can_only_read_do_not_count():
         writer = [folders.is_changeable(f"{root}/x") for root in roots]
 
     assert (reader, writer) == ([False, False, True], [True, True, True])
+
+
+def test_guards_of_a_server_that_was_started_in_between_are_not_missed(tmp_path: Path):
+    status = tmp_path.stat()
+    with ExitStack() as held:
+        one, two = (lock_root(str(tmp_path), [status]) for _ in range(2))
+        for locks in (one, two):
+            held.enter_context(locks.running_lock)
+            held.enter_context(locks.writing_lock)
+        known = two.guards.guarded_by_others()
+        one.guards.write(("a",), (), ())
+        with pytest.raises(ServersEndingError, match="Try again"):
+            two.guards.write((), (), known)
+        known_again = two.guards.guarded_by_others()
+        two.guards.write(("a",), (), known_again)
+        one.guards.check()
+    left = list(locks_folder().glob(f"{status.st_dev:x}-{status.st_ino:x}.*"))
+
+    assert (known, known_again, left) == (frozenset(), {"a"}, [])
+
+
+def test_record_of_a_server_that_lacks_a_guard_is_removed_when_it_has_ended(tmp_path: Path):
+    status = tmp_path.stat()
+    with ExitStack() as held:
+        one, two = (lock_root(str(tmp_path), [status]) for _ in range(2))
+        for locks in (two, one):
+            held.enter_context(locks.running_lock)
+            held.enter_context(locks.writing_lock)
+        one.guards.write(("a",), ("b",), ())
+        for _ in range(2):  # it still runs
+            with pytest.raises(ServersEndingError, match="Try again"):
+                two.guards.write(("a", "b", "c"), (), ("a",))
+        with pytest.raises(ServersEndingError):
+            one.guards.check()
+        one.writing_lock.close()
+        two.guards.write(("a", "b", "c"), (), ("a",))
+    left = list(locks_folder().glob(f"{status.st_dev:x}-{status.st_ino:x}.*"))
+
+    assert left == []
 
 
 # The folder of the locks, for a user who has neither a runtime folder nor a home

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack, ExitStack
+from itertools import pairwise
 from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
@@ -15,15 +16,17 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, INSTRUCTION_FILES
 from holdfast.model.process import ProcessSpec
 from holdfast.model.quota import Quota
-from holdfast.sandbox import start_confined
+from holdfast.sandbox import guard_watch, kept_files, start_confined
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 from holdfast.sandbox.keeper import client
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.opened_path import PathOpener
-from holdfast.sandbox.start_confined import StartSlots
+from holdfast.sandbox.kept_files import KeptFiles
+from holdfast.sandbox.opened_path import OpenedPath, PathOpener
+from holdfast.sandbox.start_confined import StartSlots, wait_for_cleanups
 from tests.sandbox.support import PATH, confined, python, read_line, run, started, wait_unlocked, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
@@ -321,6 +324,78 @@ async def test_root_that_lies_too_deep_is_refused(keeper: Keeper, root: Path) ->
     with pytest.raises(HoldfastError, match="64 folders deep"):
         await keeper.spawn(confined(python("pass"), deep))
     assert (await run(keeper, confined(python("print(1)"), deep.parents[30]))).out == "1\n"  # the control
+
+
+def count_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Unshared(KeptFiles):
+    """Opens a file once for each server."""
+
+    def keep(self, owner: str, files: Iterable[OpenedPath], resources: ExitStack) -> None:
+        for file in files:
+            resources.callback(os.close, os.dup(file.fd))
+
+
+WAIT = "print('ready', flush=True); input()"
+
+
+@pytest.mark.promise("BOX-03")
+@pytest.mark.parametrize(
+    ("names", "is_shared"),
+    [(GUARDED_IF_PRESENT, True), (INSTRUCTION_FILES, False)],
+    ids=["attack", "control"],
+)
+async def test_guarded_names_in_a_folder_take_descriptors_once_however_many_servers_run_there(
+    keeper: Keeper, root: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], is_shared: bool
+) -> None:
+    if not is_shared:
+        monkeypatch.setattr(guard_watch, "_KEPT_FILES", Unshared())
+    for name in names:
+        (root / name).touch()
+    spec = confined(python(WAIT), root)
+    await run(keeper, spec)
+    await wait_for_cleanups()
+    used = [count_descriptors()]
+    async with AsyncExitStack() as servers:
+        for _ in range(2):
+            await read_line(await servers.enter_async_context(started(keeper, spec)))
+            await wait_for_cleanups()  # of the start
+            used.append(count_descriptors())
+    await wait_for_cleanups()
+    after = count_descriptors() - used[0]
+
+    first, *others = [more - fewer for fewer, more in pairwise(used)]
+    assert first >= len(names), "the first server's guards"
+    assert (max(others) < 14, after) == (is_shared, 0), used
+
+
+@pytest.mark.promise("BOX-03")
+@pytest.mark.parametrize("limit", [150, 1 << 20], ids=["attack", "control"])
+def test_folders_full_of_guarded_names_leave_descriptors_for_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """A third of 150 descriptors is 50: the first folder may keep half of them, the next one half of the rest."""
+    monkeypatch.setattr(kept_files, "descriptor_limit", lambda: limit)
+    kept = KeptFiles()
+    refused: list[str] = []
+    with ExitStack() as opened:
+        opener = PathOpener(opened)
+        for owner, number in (("a", 26), ("b", 25), ("c", 13), ("d", 12), ("usual", 6)):
+            (root / owner).mkdir()
+            folder = opener.open(f"{root}/{owner}", links="refuse")
+            for index in range(number):
+                (root / owner / f"{index}").touch()
+            files = [file for index in range(number) if (file := opener.child(folder, f"{index}"))]
+            try:
+                for _ in range(3):  # the same files cost nothing more
+                    kept.keep(owner, files, opened)
+            except HoldfastError as error:
+                refused.append(f"{owner}: {error.message}")
+
+    assert [each[0] for each in refused] == (["a", "c"] if limit == 150 else [])
+    assert all("too many for the limit of open files" in each for each in refused)
 
 
 async def test_servers_get_the_limit_of_before_it_was_raised() -> None:

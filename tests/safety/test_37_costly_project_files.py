@@ -1,14 +1,18 @@
 """Attack 37: the file of an unapproved project costs the host more than linear time, or memory without bound."""
 
+import importlib
 import json
+import pkgutil
 import re
 import time
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast import resolve
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.limits import Limits
@@ -16,14 +20,19 @@ from holdfast.model.resolution import Stage
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.resolve.expand import Expander, ExpandError, referenced_variables
 from holdfast.resolve.json_with_comments import decode_json_with_comments
+from holdfast.resolve.program_imports import added_search_folders, import_candidates, loads_computed_names
+from holdfast.resolve.script_languages import Language
 from holdfast.resolve.server_names import skeleton, why_bad_name
 from holdfast.wire.strict_json import StrictJsonError, check_json
 from tests.connect.conftest import HostFactory, make_host
 from tests.cost import least_cpu_seconds
+from tests.safety.pattern_pieces import pieces
 
 __all__ = ["make_host"]
 
 SIZE = 60_000  # less than a project's file may have
+SLOW_SIZE = 12_000
+CALM_PATTERN = re.compile("a")
 OLD_COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 OLD_REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 OLD_DIGITS = re.compile(rb"[0-9]{4301}")
@@ -70,6 +79,89 @@ def test_hostile_text_costs_linear_time(piece: bytes, old: Work, new: Work):
     small, large = (_cpu_seconds(new, piece * (size // len(piece))) for size in (SIZE // 4, SIZE))
 
     assert large < 10 * small  # quadratic cost would be sixteen times
+
+
+SCANS = ("search", "findall", "finditer", "sub", "split")
+OLD_CHANGES_SEARCH = re.compile(r"\bsys\s*\.\s*path\b|\bfrom[ \t]+sys[ \t]+import\b.*\bpath\b|\baddsitedir\b")
+OLD_END_OF_KEY = re.compile(r"[ \t]*(?:=|:(?=[ \t]|$))")
+CODE = "".join(path.read_text() for path in Path(resolve.__path__[0]).glob("*.py"))
+
+
+def patterns_of_resolve() -> dict[str, re.Pattern[Any]]:
+    """All patterns of the modules that read what a stranger wrote."""
+    modules = (f"{resolve.__name__}.{module.name}" for module in pkgutil.iter_modules(resolve.__path__))
+    found: dict[str, re.Pattern[Any]] = {
+        f"{module}.{name}": value
+        for module in modules
+        for name, value in vars(importlib.import_module(module)).items()
+        if isinstance(value, re.Pattern)
+    }
+    assert len(found) > 70
+    return found
+
+
+def slow_piece(name: str, pattern: re.Pattern[Any]) -> str:
+    """A text that, when repeated, costs this pattern more than linear time, used as the code uses it; empty if none was found."""
+    methods = {*re.findall(rf"\b{name.rpartition('.')[2]}\.(\w+)", CODE)} & {*SCANS, "match", "fullmatch"}
+    finds_one = pattern.match if "match" in methods else pattern.fullmatch
+
+    work: Callable[[Any], object] = finds_one if methods and not methods & {*SCANS} else pattern.findall
+
+    def cost(piece: str, size: int) -> float:
+        repeated = piece * (size // len(piece))
+        text = repeated if isinstance(pattern.pattern, str) else repeated.encode()
+        return least_cpu_seconds(lambda: work(text), times=1)
+
+    calm = least_cpu_seconds(lambda: [*CALM_PATTERN.finditer("a" * SLOW_SIZE)])
+    slow = (
+        piece
+        for piece in pieces(pattern)
+        if cost(piece, SLOW_SIZE) > 20 * calm and cost(piece, SLOW_SIZE) > 9 * cost(piece, SLOW_SIZE // 4)
+    )
+    return next(slow, "")
+
+
+@pytest.mark.promise("RES-15")
+def test_no_pattern_for_a_strangers_text_costs_more_than_linear_time():
+    assert {
+        name: slow for name, one in patterns_of_resolve().items() if (slow := slow_piece(name, one))
+    } == {}
+
+
+@pytest.mark.parametrize("old", [OLD_CHANGES_SEARCH, OLD_END_OF_KEY], ids=["sys", "key"])
+def test_control_slow_pattern_is_found(old: re.Pattern[str]):
+    assert slow_piece("old", old)
+
+
+MARKS = "\u0316\u0301"  # in a row of these, each mark must be moved when they are put in order
+
+
+@pytest.mark.promise("RES-15")
+@pytest.mark.parametrize(
+    "piece", [MARKS, "from sys import ", "require('", "'./a", "URL'", "coding:", "from .", "é "]
+)
+def test_sources_are_searched_in_linear_time(piece: str):
+    def search(text: bytes) -> None:
+        languages = (Language.PYTHON, Language.JAVASCRIPT)
+        for _ in import_candidates("/missing/s", text, languages):
+            pass
+        loads_computed_names(text, languages)
+        added_search_folders("/missing/s", text)
+
+    small, large = (
+        _cpu_seconds(search, b"# sys path " + (piece * (size // len(piece.encode()))).encode(), times=2)
+        for size in (SIZE // 4, SIZE)
+    )
+
+    assert large < 10 * small + 0.01  # quadratic cost would be sixteen times
+
+
+def test_control_normalizing_a_whole_source_takes_many_times_as_long():
+    def normalize(text: bytes) -> None:
+        unicodedata.normalize("NFKC", text.decode())
+
+    marks, calm = ((text * (SIZE // 6)).encode() for text in (MARKS, "é\u0301"))
+    assert _cpu_seconds(normalize, marks, times=1) > 10 * _cpu_seconds(normalize, calm)
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def test_another_name_of_a_read_only_file_is_read_only_too(tmp_path: Path):
     roots = Roots.of([str(tmp_path)], PathSet(), find_read_only=lambda: [str(tmp_path / "settings.json")])
 
     with (
-        pytest.raises(HoldfastError, match="run outside the sandbox"),
+        pytest.raises(HoldfastError, match="run from it outside the sandbox"),
         open_path(roots, "SETTINGS.JSON", for_writing=True),
     ):
         pass

@@ -451,16 +451,33 @@ def test_new_module_beside_a_program_is_noticed(tmp_path: Path, command: str):
     [
         "#" * 300_000 + "\nimport b",
         "import " + "a." * 40 + "b",
-        "from a import (" + "b, " * 1000 + "c)",
-        "\n".join(f"import a{number}, b{number}, c{number}" for number in range(4000)),
+        f"import {'é' * 1001}",
     ],
 )
 def test_program_with_more_imports_than_are_checked_says_so(tmp_path: Path, source: str):
     (tmp_path / "s.py").write_text(source)
+    (tmp_path / "/".join("a" * 40)).mkdir(parents=True)
     (tmp_path / "short.py").write_text("import b")
 
     assert read_program(["python", "s.py"], str(tmp_path)).is_partial
     assert not read_program(["python", "short.py"], str(tmp_path)).is_partial
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from a import (" + "b, " * 1000 + "c)",
+        "\n".join(f"import a{number}, b{number}, c{number}" for number in range(4000)) + "\nimport a.c",
+    ],
+)
+def test_module_after_many_imports_is_part_of_the_program(tmp_path: Path, source: str):
+    (tmp_path / "s.py").write_text(source)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "c.py").touch()
+    program = read_program(["python", "s.py"], str(tmp_path))
+
+    assert ([*program.files], program.is_partial) == (["s.py", "a/c.py"], False)
 
 
 def test_cost_of_a_long_module_name_is_limited():

@@ -61,6 +61,40 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     "quotes in a word": ({"s.sh": "python3 he''lper.py", **PYTHON}, "bash s.sh"),
     "backslash in a word": ({"s.sh": "# don't\npython3 he\\lper.py", **PYTHON}, "bash s.sh"),
     "quotes in a recipe": ({"Makefile": "all:\n\t@python3 he''lper.py", **PYTHON}, "make"),
+    "NUL": ({"s.js": "// \0\nrequire('./helper.js')", **JAVASCRIPT}, "node s.js"),
+    "needless escape": ({"s.js": "require('./hel\\per.js')", **JAVASCRIPT}, "node s.js"),
+    "escaped line separator": ({"s.js": "require('./hel\\\u2028per.js')", **JAVASCRIPT}, "node s.js"),
+    "escaped tab": ({"s.mjs": "import './lib/hel\\tper.mjs'", **MODULE}, "node s.mjs"),
+    "many spaces": ({"s.py": f"from helper{' ' * 1200}import __name__", **PYTHON}, "python3 s.py"),
+    "combining mark": ({"s.py": "import he\u0301lper", "hélper.py": "print('ran')"}, "python3 s.py"),
+    # Names that are computed or executed.
+    "comment in a URL": (
+        {"s.mjs": "import(new URL(/* x */ 'lib/helper.mjs', import.meta.url))", **MODULE},
+        "node s.mjs",
+    ),
+    "joined name": ({"s.js": "require(['./hel', 'per.js'].join(''))", **JAVASCRIPT}, "node s.js"),
+    "renamed require": (
+        {"s.js": "const r = require; r(module.path + '/helper.js')", **JAVASCRIPT},
+        "node s.js",
+    ),
+    "absolute path": ({"s.js": "require('/proc/self/cwd/helper.js')", **JAVASCRIPT}, "node s.js"),
+    "name that a pattern stands for": (
+        {
+            "s.js": "require('#helper')",
+            "package.json": '{"imports": {"#*": "./lib/*.js"}}',
+            "lib/helper.js": "console.log('ran')",
+        },
+        "node s.js",
+    ),
+    "executed text": ({"s.py": "exec('import helper')", **PYTHON}, "python3 s.py"),
+    "executed file": ({"s.py": "exec(open('helper.py').read())", **PYTHON}, "python3 s.py"),
+    "joined module": ({"s.py": "__import__('hel' + 'per')", **PYTHON}, "python3 s.py"),
+    "escaped module": ({"s.py": "__import__(name='\\x68elper')", **PYTHON}, "python3 s.py"),
+    "comment before a module": ({"s.py": "__import__( # x\n'helper')", **PYTHON}, "python3 s.py"),
+    "raw text": ({"s.py": "__import__(r'helper')", **PYTHON}, "python3 s.py"),
+    "braces": ({**PYTHON}, "bash -c 'exec python3 {helper,}.py'"),
+    "escape of the shell": ({**PYTHON}, "bash -c \"exec python3 $'hel\\\\x70er.py'\""),
+    "working folder": ({**PYTHON}, "sh -c 'exec python3 $PWD/helper.py'"),
     # Folders that a source adds to those in which modules are looked for.
     "added folder": (
         {"s.py": "import sys\nsys.path.insert(0, 'lib')\nimport helper", "lib/helper.py": "print('ran')"},
@@ -79,6 +113,28 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
             "lib/helper.py": "print('ran')",
         },
         "python3 bin/s.py",
+    ),
+    "added folder with a space": (
+        {
+            "s.py": "import sys\nsys.path.insert(0, 'my lib')\nimport helper",
+            "my lib/helper.py": "print('ran')",
+        },
+        "python3 s.py",
+    ),
+    "added folder by another name of sys": (
+        {"s.py": "import sys as s\ns.path.insert(0, 'lib')\nimport helper", "lib/helper.py": "print('ran')"},
+        "python3 s.py",
+    ),
+    "added folder after a line break": (
+        {
+            "s.py": "from sys import (\n path)\npath.insert(0, 'lib')\nimport helper",
+            "lib/helper.py": "print('ran')",
+        },
+        "python3 s.py",
+    ),
+    "code in the settings of a folder": (
+        {"s.py": "import site\nsite.addsitedir('lib')", "lib/helper.pth": "import sys; print('ran')"},
+        "python3 s.py",
     ),
     # Scripts whose name does not say in which language they are.
     "python, named as text": ({"s.txt": "import helper", **PYTHON}, "python3 s.txt"),
@@ -118,7 +174,7 @@ def run(command: str, folder: Path) -> str:
 def test_import_cannot_be_hidden_from_the_approval(folder: Path, case: str):
     files, command = CASES[case]
     write(folder, files)
-    changed = next(path for path in files if Path(path).stem == "helper")
+    changed = next(path for path in files if Path(path).stem in ("helper", "hélper"))
     before = read_program(shlex.split(command), str(folder))
     control = run(command, folder)
     (folder / changed).write_text("evil")
@@ -128,6 +184,12 @@ def test_import_cannot_be_hidden_from_the_approval(folder: Path, case: str):
     assert describe_change(before.parts, after) == f"{quote_path(changed)} changed"
 
 
+def test_word_that_is_not_imported_does_not_make_a_file_part_of_the_program(folder: Path):
+    write(folder, {"s.py": "# no helper\nimport a\nhelper = 'helper'", "a.py": "", **PYTHON})
+
+    assert [*read_program(["python3", "s.py"], str(folder)).files] == ["s.py", "a.py"]
+
+
 @pytest.mark.parametrize("line", ["a{0},\n#:from x import(\n", ":from x import(a{0},\n", ":import a{0}"])
 def test_cost_of_what_looks_like_imports_is_linear(line: str):
     def cost(lines: int) -> int:
@@ -135,6 +197,45 @@ def test_cost_of_what_looks_like_imports_is_linear(line: str):
         return count_calls(lambda: [*import_candidates("/p/s.py", source, (Language.PYTHON,))])
 
     assert cost(400) < 2.5 * cost(200)
+
+
+COMPUTED = {
+    "s.py": [
+        "exec(x)",
+        "eval(x)",
+        "import importlib",
+        "import subprocess",
+        "import runpy",
+        "import sys\nsys.path[:0] = [x]",
+        "from sys import *",
+    ],
+    "s.js": [
+        "require(x)",
+        "import(x)",
+        "eval(x)",
+        "const r = require",
+        "require(`./${x}`)",
+        "// \0",
+        "import '/x.js'",
+    ],
+    "s.sh": ["# \0"],
+}
+READ = {
+    "s.py": "import os, sys\nprint(os.path.sep, sys.argv)",
+    "s.js": "require('./a.js'); import('./b.mjs')",
+    "s.sh": "echo",
+}
+RUNNERS = {"s.py": "python3", "s.js": "node", "s.sh": "sh"}
+
+
+@pytest.mark.parametrize(("name", "source"), [(name, each) for name in COMPUTED for each in COMPUTED[name]])
+def test_source_that_cannot_be_read_with_certainty_is_noted(folder: Path, name: str, source: str):
+    write(folder, {name: source})
+    program = read_program([RUNNERS[name], name], str(folder))
+    write(folder, {name: READ[name]})
+
+    assert "It may run more files than these 1." in "\n".join(describe_program(program))
+    assert not read_program([RUNNERS[name], name], str(folder)).is_partial
 
 
 @pytest.mark.promise("RES-07")

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import log_output
+from holdfast import log_output, settings
 from holdfast.cli.servers.describe_entry import describe_entry
+from holdfast.masking import likely_secrets
 from holdfast.masking.mask import Mask
 from holdfast.model.server import Source
 from holdfast.resolve import entry_summary
@@ -107,6 +108,55 @@ def test_no_secret_is_listed_and_the_options_stay_readable(tmp_path: Path):
         assert part in listed
     for part in ("https://api.example/v1?key=[masked]", "127.0.0.1:9/hooks/[masked]?k=[masked]"):
         assert part in listed
+
+
+PASSWORD, QUERY = "settings1hunter", "settings2hunter"
+URLS = {
+    "HOLDFAST_MODEL_BASE_URL": f"http://me:{PASSWORD}@127.0.0.1:9/v1?api_key={QUERY}",
+    "HOLDFAST_TRACES_OTLP_URL": f"http://me:{PASSWORD}@127.0.0.1:9/?api_key={QUERY}",
+}
+
+
+@pytest.mark.promise("AUD-04")
+@pytest.mark.parametrize("arguments", [("settings", "show"), ("settings", "show", "--json"), ("model",)])
+def test_no_secret_of_a_url_is_in_the_settings_that_are_shown(tmp_path: Path, arguments: tuple[str, ...]):
+    env = Environment(tmp_path)
+    env.environ |= {**URLS, "HOLDFAST_MODEL_NAME": "openai-chat:x"}
+
+    shown = env.run(*arguments).stdout
+
+    assert (PASSWORD in shown, QUERY in shown) == (False, False)
+    assert "http://me:[masked]@127.0.0.1:9/v1?api_key=[masked]" in shown
+
+
+def test_control_without_masking_the_settings_contain_the_secrets(monkeypatch: pytest.MonkeyPatch):
+    for name, url in URLS.items():
+        monkeypatch.setenv(name, url)
+    monkeypatch.setattr(likely_secrets, "mask_listing", str)
+
+    shown = " ".join(str(entry.value) for entry in settings.setting_values(settings.load()))
+
+    assert (PASSWORD in shown, QUERY in shown) == (True, True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "value", ["me:{}@tcp(db:3306)/shop", "host=db password='{}'", '{{"db":{{"password":"{}"}}}}']
+)
+async def test_a_password_in_a_connection_string_is_not_stored(
+    make_host: HostFactory, tmp_path: Path, value: str
+):
+    entry = {
+        **ENTRY,
+        "args": ENTRY["args"][:3],
+        "env": {"TESTS_LEAKY_SERVER": "running", "DATABASE_URL": value.format(PASSWORD)},
+    }
+    async with make_host({"db": entry}, durable=True) as host, host.session(cwd=tmp_path) as session:
+        for tool in TOOLS:
+            await session.call(f"db.{tool}", {"note": f"as {PASSWORD}"})
+
+    found = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
+    assert (b"[masked]" in found, PASSWORD.encode() in found) == (True, False)
 
 
 def test_control_without_masking_every_argument_is_listed(monkeypatch: pytest.MonkeyPatch):

@@ -2,16 +2,24 @@
 
 import html
 import json
+import re
 import secrets
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from holdfast.gateway.client_tokens import Tokens
 from holdfast.gateway.credential import Credential
 from holdfast.masking import MASKED, obtained_secrets
-from holdfast.masking.configured_secrets import secrets_by_name, secrets_in_spec
+from holdfast.masking.configured_secrets import (
+    mask_command,
+    secrets_by_name,
+    secrets_in_arguments,
+    secrets_in_spec,
+)
+from holdfast.masking.known_secrets import MIN_SECRET_LENGTH
 from holdfast.masking.mask import Mask
 from holdfast.masking.stream_mask import StreamMask
 from holdfast.model.ids import new_session_id
@@ -55,6 +63,102 @@ def test_ordinary_values_are_not_masked():
     spec = ServerSpec(name="s", source=Source.USER, transport=Stdio(command="x", env=ORDINARY))
 
     assert secrets_in_spec(spec) == ()
+
+
+WORD = "hunter2horse"  # no form tells that it is a secret
+IN_VALUES = {
+    "DATABASE": f"me:{WORD}@tcp(db:3306)/shop",
+    "MAIN": f"me:{WORD}@db.internal:5432/shop",
+    "JDBC_URL": f"jdbc:oracle:thin:me/{WORD}@db:1521/x",
+    "DB_CONN": f"me/{WORD}@db",
+    "PG": f"host=db password = '{WORD}' dbname=shop",
+    "ODBC": f"UID=me;PWD={{{WORD}}}",
+    "JAAS": f'org.x.PlainLoginModule required username="me" password="{WORD}";',
+    "CONFIG": json.dumps({"db": {"password": WORD}}),
+    "YAML": f"user: me\npassword: {WORD}\n",
+    "NETRC": f"machine db login me password {WORD}",
+    "BASIC_AUTH": f"me:{WORD}",
+    "OPTIONS": f"--verbose --password {WORD}",
+    "MYSQL": f"-u me -p{WORD}",
+    "SENTRY_DSN": f"https://{WORD}@sentry.test/1",
+}
+
+
+@pytest.mark.promise("AUD-04")
+@pytest.mark.parametrize("name", IN_VALUES)
+def test_passwords_of_words_in_values_are_masked(name: str):
+    value = IN_VALUES[name]
+    local = ServerSpec(name="s", source=Source.USER, transport=Stdio(command="x", env={name: value}))
+    text = f"access denied for {WORD}"
+
+    assert WORD not in Mask.of(secrets_in_spec(local)).mask_known(text)
+    assert Mask.of([value]).mask_known(text) == text, "control: the whole value only"
+
+
+def _promised_names() -> list[str]:
+    """Names for each pattern that AUD-04 promises, such as `*pass*`."""
+    promises = Path(__file__).parents[2].joinpath("docs", "promises.md").read_text()
+    (row,) = (line for line in promises.splitlines() if line.startswith("| AUD-04 |"))
+    words = [pattern.strip("*") for pattern in re.findall(r"`(\*\w+\*?)`", row)]
+    assert {"pass", "key", "token"} <= {*words}
+    shapes = ("{}", "MY_{}", "MY{}", "{}_2", "my-{}", "My{}")
+    return [
+        shape.format(word.title() if shape == "My{}" else word.upper()) for word in words for shape in shapes
+    ]
+
+
+@pytest.mark.promise("AUD-04")
+@pytest.mark.parametrize(
+    "name", [*_promised_names(), "DB_PW", "SSH_PIN", "SALT", "WALLET_SEED", "MNEMONIC", "UNLOCK_PHRASE"]
+)
+def test_values_under_promised_names_are_masked(name: str):
+    local = ServerSpec(name="s", source=Source.USER, transport=Stdio(command="x", env={name: WORD}))
+    option = ServerSpec(
+        name="s", source=Source.USER, transport=Stdio(command="x", args=(f"--{name.lower()}", WORD))
+    )
+
+    for spec in (local, option):
+        assert Mask.of(secrets_in_spec(spec)).mask_known(f"it is {WORD}") == f"it is {MASKED}"
+    assert WORD not in " ".join(mask_command(("x", f"--{name.lower()}", WORD)))
+    other = ServerSpec(name="s", source=Source.USER, transport=Stdio(command="x", env={"OTHER": WORD}))
+    assert secrets_in_spec(other) == (), "control"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "npx -y @scope/package@latest",
+        "npx owner/package@latest",
+        "npm:left-pad@latest",
+        "library/image:stable@sha256:0a1b",
+        "git@github.com:owner/repository.git",
+        "http://localhost:3000/@scope/package",
+        "localhost:8080/package@version",
+        "--key ./folder/private",
+        "--seed 1234567",
+        "--sort-key lastname",
+        "someone@example.com",
+        "PWD=/home/someone",
+        "${TOKEN} next",
+    ],
+)
+def test_ordinary_arguments_are_not_masked(argument: str):
+    words = ("x", *argument.split())
+
+    assert mask_command(words) == words
+    assert [secret for secret in secrets_in_arguments(words) if len(secret) >= MIN_SECRET_LENGTH] == []
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a:b@", "password='", "jdbc:oracle:x:/@", "machine login password ", "-u -p ", "PWD={", "://a@", "key="],
+)
+def test_secrets_in_a_value_are_found_in_linear_time(unit: str):
+    """Quadratic time would take minutes."""
+    value = unit * (100_000 // len(unit))
+    spec = ServerSpec(name="s", source=Source.USER, transport=Stdio(command="x", env={"DB_KEY": value}))
+
+    assert secrets_in_spec(spec)
 
 
 PEM = "\n".join(

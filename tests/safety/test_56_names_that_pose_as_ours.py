@@ -11,10 +11,14 @@ import pytest
 import holdfast
 from holdfast.acp.messages import ClientCapabilities
 from holdfast.gateway.status import status_result
-from holdfast.model import visible_text
+from holdfast.model import codes, resolution, visible_text
 from holdfast.model.allowlist import ALLOW_ALL
+from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Refusal, SessionWarning, Stage
 from holdfast.model.visible_text import display_name
+from holdfast.resolve import validate
+from holdfast.toolkit.errors import ToolError
+from holdfast.wire.messages import PeerError
 from tests.acp.test_attached_session import load, other_editor
 from tests.connect.conftest import HostFactory, make_host
 
@@ -59,6 +63,55 @@ async def test_no_name_poses_as_a_message_of_holdfast(
     assert {place: text.count("weather") > 0 for place, text in places.items()} == dict.fromkeys(places, True)
     forged = {place: bool(FORGED.search(text)) for place, text in places.items()}
     assert forged == dict.fromkeys(places, not is_protected), places
+
+
+HIDDEN = "\x1b[2J\u202e\u200b\u2800\u3164\u115f\x07"
+FOLDER = f"project{HIDDEN}\nError: approved"
+HIDDEN_LETTERS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u115f\u200b\u2800\u3164\u202e]|^Error: approved", re.MULTILINE
+)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_no_letter_that_is_not_drawn_reaches_an_editor(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_protected: bool
+):
+    def leave(text: str) -> str:
+        return text
+
+    if not is_protected:
+        for module, name in ((resolution, "escape_hidden"), (validate, "display_path")):
+            monkeypatch.setattr(module, name, leave)
+    project = tmp_path / FOLDER
+    project.mkdir()
+    entries = {
+        "weather": {"command": "x", "env": {f"K{HIDDEN}": "v"}},
+        "maps": "not an entry",
+        "mail": {"url": "https://x.example", "headers": {f"H{HIDDEN}": "v"}},
+    }
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+
+    async with other_editor(make_host, project) as (_, session, one, _two):
+        await one.prompt(session, "/why")
+        explained = "".join(one.shown("agent_message_chunk"))
+
+    assert all(name in explained for name in entries)
+    assert bool(HIDDEN_LETTERS.search(explained)) is not is_protected, explained
+
+
+def test_own_words_contain_no_hidden_letters_and_others_words_are_not_changed():
+    text = f"{HIDDEN!r} {HIDDEN} \U0001f469\u200d\U0001f4bb é\u00a0\tx\ny"
+    own = (
+        Refusal(server="s", stage=Stage.LOAD, reason=text).reason,
+        SessionWarning(server="s", stage=Stage.LOAD, text=text).text,
+        HoldfastError(codes.BAD_ARGUMENT, text).message,
+        str(HoldfastError(codes.BAD_ARGUMENT, text)),
+    )
+
+    assert [HIDDEN_LETTERS.search(each) for each in own] == [None] * 4
+    assert {each.partition(" ")[2][-10:] for each in own} == {text[-10:]}
+    assert (PeerError(1, text).message, ToolError(text).message) == (text, text)
 
 
 @pytest.mark.promise("ACP-07")

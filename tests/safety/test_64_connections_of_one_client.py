@@ -97,7 +97,7 @@ async def answers_while_one_client_holds_connections() -> list[str]:
 async def test_one_client_cannot_hold_all_connections(monkeypatch: pytest.MonkeyPatch):
     found = await answers_while_one_client_holds_connections()
     with monkeypatch.context() as patch:
-        patch.setattr(Connections, "hold", hold_always)
+        patch.setattr(Connections, "protect", hold_always)
         control = await answers_while_one_client_holds_connections()
 
     assert found == ["HTTP/1.1 200 OK\r\n"] * 3

@@ -126,7 +126,7 @@ async def test_events_for_resumption_are_limited_for_all_streams_together():
 
 
 def test_the_server_of_a_resource_is_remembered_by_a_digest():
-    offer = Offer(cast("Any", None), Era.MODERN, bare_names=True)
+    offer = Offer(cast("Any", None), Era.MODERN, bare_names=True, memory=SessionMemory(quota(), "a"))
     for number in range(1100):
         offer.remember_resource(f"x://{number}" + "y" * 1000, "server")
 

@@ -140,13 +140,13 @@ async def test_halves_of_characters_do_not_lose_what_else_was_said(
 async def test_a_page_that_asks_to_stay_is_left(
     client: Client, site: Site, is_protected: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    answer = Dialogs.answer
+    answer = Dialogs.choose_answer
 
     def stay(self: Dialogs, *args: Any, is_leaving: bool) -> tuple[Dialog, str | None]:
         return answer(self, *args, is_leaving=False)
 
     if not is_protected:
-        monkeypatch.setattr(Dialogs, "answer", stay)
+        monkeypatch.setattr(Dialogs, "choose_answer", stay)
     html = "<button onclick='onbeforeunload = (e) => e.preventDefault()'>Stay</button>"
     await client.call("open", url=site.page("/stay", html))
     await client.call("click", ref=await client.ref("Stay", "button"))

@@ -2,11 +2,14 @@
 
 import shutil
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 from holdfast.model import codes
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.work_item import WorkItem
+from holdfast.store.sqlite.write_turns import MAX_BATCH_BYTES, SMALL_BYTES, WriteTurns
 from holdfast.store.sqlite.write_tx import SqlTx
 from holdfast.store.store import Tx
 from holdfast.store.types import AuditRow, Hold
@@ -19,6 +22,10 @@ pytestmark = pytest.mark.anyio
 
 def remember(tx: SqlTx) -> None:
     """In place of `SqlTx.on_begin`: forget nothing."""
+
+
+def do_nothing(*_: object) -> None:
+    pass
 
 
 def next_row(tx: Tx) -> AuditRow:
@@ -127,3 +134,30 @@ async def test_log_is_not_extended_on_a_small_disk(
 
         assert (small_disk / "holdfast.db-wal").stat().st_size < 1024 * 1024
         assert len(await texts(store, hold.session_id)) == 20
+
+
+async def test_large_writes_of_many_owners_take_turns_and_small_ones_never_starve() -> None:
+    """Six owners have many small writes, two have large ones, and one has a single small write."""
+    queue: SimpleQueue[WorkItem | None] = SimpleQueue()
+    turns = WriteTurns(queue)
+
+    def add(owner: str, size: int) -> None:
+        queue.put(WorkItem(do_nothing, do_nothing, quota_owner=owner, size=size))
+
+    for number in range(6):
+        for _ in range(200):
+            add(f"busy {number}", SMALL_BYTES)
+    for owner in ("large a", "large b"):
+        for _ in range(5):
+            add(owner, 2 * MAX_BATCH_BYTES)
+    add("single", 100)
+    batches: list[list[WorkItem]] = []
+    while not turns.is_empty:
+        batches.append(turns.take(0.0))
+
+    with_single = [any(item.quota_owner == "single" for item in batch) for batch in batches]
+    large = [item.quota_owner for batch in batches for item in batch if item.size > SMALL_BYTES]
+    assert sum(map(len, batches)) == 6 * 200 + 10 + 1
+    assert with_single.index(True) <= 2
+    assert large == ["large a", "large b"] * 5
+    assert max(sum(item.size for item in batch) for batch in batches) <= 3 * MAX_BATCH_BYTES + SMALL_BYTES

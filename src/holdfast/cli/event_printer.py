@@ -16,6 +16,7 @@ from holdfast.cli.terminal_text import (
     printable,
     shorten,
     summarize_arguments,
+    wrap,
 )
 from holdfast.model.event import (
     Decision,
@@ -66,6 +67,7 @@ _JSON_COLOURS = (
     (r'(?m)(?<=": )"(?:[^"\\\n]|\\.)*"(?=,?$)', "green"),
     (r'(?m)(?<=": )(?:true|false|null|-?[0-9][0-9.eE+-]*)(?=,?$)', "magenta"),
 )
+_ADDRESS = re.compile(r" *https?://[!-~]+")  # on a line of its own: it stays whole, so that it can be opened
 _WORD = re.compile(r"\S+\s*|\s+")
 _DIM, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
 _MAX_DIFF_LINES = 40
@@ -163,6 +165,8 @@ class EventPrinter:
             return
         self._print_deferred_row()
         self.clear_status()
+        if self.is_terminal:
+            shown = _wrap_rows(shown, shutil.get_terminal_size().columns, self._cursor_column)
         self._at_line_start = shown.endswith("\n")
         self._last_character = shown[-1]
         last = shown.rpartition("\n")[2]
@@ -350,8 +354,17 @@ def _describe_change(event: ModeChanged | TrustLowered | UnknownEvent) -> str:
             return f"unknown event {kind[:_MAX_KIND_LENGTH]!r}, stored by a newer version of Holdfast"
 
 
+def _wrap_rows(text: str, width: int, column: int) -> str:
+    """Break rows that are too long. Broken by the terminal, a row of a server's text could look like a line of the chat."""
+    rows: list[str] = []
+    for line in text.split("\n"):
+        rows += [line] if _ADDRESS.fullmatch(line) else wrap(line, width, column)
+        column = 0
+    return "\n".join(rows)
+
+
 def _wrap_words(lines: Sequence[str], width: int, column: int) -> Iterator[str]:
-    """Break lines between words. The first line begins at `column`. Indented lines, such as JSON, are not changed.
+    """Break lines between words. The first line begins at `column`. Indented lines, such as JSON, and long words are not changed.
 
     A row that looks like a line of the chat itself gets a bar.
     """
@@ -370,6 +383,8 @@ def _wrap_words(lines: Sequence[str], width: int, column: int) -> Iterator[str]:
             else:
                 row += word
                 cells += cell_width(word)
+            if cells > width:  # spaces after the last word of the row would begin a row of their own
+                row = row[: max(len(row.rstrip(" ")), len(row) - cells + width)]
         yield row
 
 

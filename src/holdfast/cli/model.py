@@ -10,6 +10,7 @@ import click
 
 from holdfast import settings
 from holdfast.cli.output import ask, print_line, print_table
+from holdfast.masking.likely_secrets import mask_listing
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -69,7 +70,7 @@ def model(name: str | None, base_url: str | None, api_key_env: str | None, *, tr
     ):
         if earlier and not now:
             print_line(
-                f"Removed model.{option}, which was {earlier}: it belonged to the earlier model. To use it for the new model as well,"
+                f"Removed model.{option}, which was {mask_listing(earlier)}: it belonged to the earlier model. To use it for the new model as well,"
                 f" give it again with --{option.replace('_', '-')}."
             )
     if os.environ.get("HOLDFAST_MODEL_NAME"):
@@ -81,7 +82,7 @@ def _choose(loaded: settings.Settings) -> str:
     from holdfast.agent.model.find_models import find_by_keys, find_in_ollama
 
     current = loaded.model
-    where = f" at {current.base_url}" if current.base_url else ""
+    where = f" at {mask_listing(current.base_url)}" if current.base_url else ""
     print_line(
         f"Model: {current.name}{where}" if current.name else "Model: none. You call the tools yourself."
     )

@@ -13,12 +13,20 @@ import sys
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.terminal_text import escape_unprintable, printable, replace_unprintable, wrap, wrap_question
+from holdfast.cli.terminal_text import (
+    escape_unprintable,
+    printable,
+    replace_unprintable,
+    shorten,
+    wrap,
+    wrap_question,
+)
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -30,6 +38,7 @@ AGENT_SERVERS_NOTE = (
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _MAX_NAME_CELLS = 32  # longer names are wrapped
 _QUESTION_ROWS = 4  # the rows that a question below the lines needs
+_MAX_REPEATS = 3  # how often a review shows the same line
 _FIRST_INTERVAL_SECONDS = 5.0
 T = TypeVar("T")
 
@@ -55,18 +64,42 @@ async def print_while_waiting(what: str, work: Coroutine[Any, Any, T]) -> T:
 
 def print_wrapped(line: str) -> None:
     """Print one line of untrusted text. On a terminal, a long line is wrapped, and each further row begins with a mark."""
-    print_for_review([line])
+    for row in _rows(line):
+        click.echo(row)
 
 
 def print_for_review(lines: Iterable[str]) -> bool:
-    """Print each line as `print_wrapped` does. Return False if the user has to scroll to see all of them above a question."""
-    columns, height = shutil.get_terminal_size()
-    rows = 0
-    for line in map(replace_unprintable, lines):
-        for row in wrap(line, columns) if sys.stdout.isatty() else (line,):
+    """Print each line as `print_wrapped` does. On a terminal, the same line many times in a row is printed once, with its number.
+
+    If the user has to scroll to see all of them above a question, a last line says so, and how long they are. Returns False then.
+    """
+    if not sys.stdout.isatty():
+        for line in lines:
+            print_wrapped(line)
+        return True
+    rows, first = 0, ""
+    for line, same in groupby(lines):
+        repeats = sum(1 for _ in same)
+        printed = (
+            [line] * repeats
+            if repeats <= _MAX_REPEATS
+            else [line, f"… {repeats - 1:,} more lines like the one above"]
+        )
+        for row in (row for shown in printed for row in _rows(shown)):
             click.echo(row)
             rows += 1
-    return not sys.stdout.isatty() or rows <= height - _QUESTION_ROWS
+            first = first or row
+    if rows <= shutil.get_terminal_size().lines - _QUESTION_ROWS:
+        return True
+    print_wrapped(
+        f"This has {rows:,} rows, more than the screen. Scroll up and read all of it, from its first row: {shorten(first, _MAX_NAME_CELLS)}"
+    )
+    return False
+
+
+def _rows(line: str) -> Iterable[str]:
+    shown = replace_unprintable(line)
+    return wrap(shown, shutil.get_terminal_size().columns) if sys.stdout.isatty() else (shown,)
 
 
 def print_lines(text: str, *, err: bool = False) -> None:

@@ -56,13 +56,13 @@ def format_arguments(arguments: JsonObject, width: int) -> list[str]:
     ]
 
 
-def wrap(line: str, width: int) -> Iterator[str]:
-    """Wrap a line of printable characters, between words if possible.
+def wrap(line: str, width: int, column: int = 0) -> Iterator[str]:
+    """Wrap a line of printable characters, between words if possible. Its first row begins at `column`.
 
     Each row except the first begins with `WRAP_MARK`, so that no text can imitate a new line.
     """
     width = max(width, _MIN_WIDTH)
-    end = _end_of_words(line, 0, width)
+    end = _end_of_words(line, 0, max(width - column, 0))
     yield line[:end]
     while end < len(line):
         start, end = end, _end_of_words(line, end, width - len(WRAP_MARK))
@@ -100,6 +100,8 @@ def cell_width(text: str) -> int:
 
 def _end_of_row(text: str, start: int, width: int) -> int:
     """The end of the row that begins at `start` and has at most `width` cells."""
+    if text.isascii() and width >= 0:
+        return min(start + width, len(text))
     for end, char in enumerate(text[start : start + width + 1], start):
         width -= _cells(char)
         if width < 0:

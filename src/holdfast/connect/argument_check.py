@@ -92,7 +92,7 @@ class ArgumentChecker:
     ) -> HoldfastError | None:
         """The error if the arguments do not fit the tool's schema. None if they fit, or cannot be checked.
 
-        `quota_owner` is the session's id: each session gets one thread at a time. `decoded` are the arguments, if they are decoded already.
+        `quota_owner` is that of the session: each owner gets one thread at a time. `decoded` are the arguments, if they are decoded already.
         """
         try:
             compiled = self._find_compiled(tool) or await self._compile(tool, quota_owner)

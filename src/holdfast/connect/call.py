@@ -4,7 +4,6 @@ import asyncio
 import base64
 import re
 import time
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -31,6 +30,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, SizeLimit
 from holdfast.model.meta_keys import CALL_KEY, PREVIEW_KEY
+from holdfast.model.normal_form import fold_key
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Sse, Stdio
 from holdfast.model.visible_text import quote_line
 from holdfast.sandbox.view import RefusedHost, SandboxView
@@ -210,7 +210,7 @@ async def call(
         with link.use():
             try:
                 meta = _call_meta(scope, spec, links.aliases, tool_call)
-                quota_owner = scope.context.session_id if spec.lifetime is _HOST else ""
+                quota_owner = scope.quota_owner if spec.lifetime is _HOST else ""
                 if tool_call.forwarding is None and not tool_call.method:
                     result = await connection.call(
                         tool.definition.name,
@@ -393,7 +393,7 @@ def _is_reserved(key: str, aliases: ContextAliases) -> bool:
     """Whether only the host may set this key. Other spellings that a server might accept also count."""
     if key in _CLIENT_KEYS:
         return False
-    plain = unicodedata.normalize("NFKC", key).strip().casefold()
+    plain = fold_key(key)
     return plain.startswith(_RESERVED_PREFIXES) or plain == _PROGRESS_TOKEN or plain in aliases.folded_keys
 
 

@@ -115,9 +115,8 @@ class Connection:
         pages = [raw async for raw in self._client.list_pages(method, kind, meta=meta, owner=quota_owner)]
         if sum(map(len, pages)) <= LONG_LINE_BYTES:
             return _decode_items(pages, key)
-        return await PARSE_THREADS.run(
-            _decode_items, pages, key, owner=quota_owner or f"connection {id(self)}"
-        )
+        owner = quota_owner or self._client.throttle.owner
+        return await PARSE_THREADS.run(_decode_items, pages, key, owner=owner)
 
     async def call(
         self,
@@ -131,8 +130,8 @@ class Connection:
     ) -> CallResult:
         """Call a tool. If the server asks for input first, answer what the session allows.
 
-        If sessions share the server, `quota_owner` is the id of the calling session: each session gets its share of the request slots
-        and threads. Otherwise it is empty.
+        If sessions share the server, `quota_owner` is that of the calling session: each owner gets its share of the request slots and
+        threads. Otherwise it is empty.
         """
         if on_progress is not None:
             with self._server_messages.listen_for_progress(on_progress) as token:

@@ -2,13 +2,13 @@
 
 import ipaddress
 import re
-import unicodedata
 from urllib.parse import urlsplit
 
 from holdfast.model import codes
 from holdfast.model.blocked_addresses import why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.normal_form import normalize
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.visible_text import strip_invisible, to_line
 from holdfast.wire.messages import Raw
@@ -16,6 +16,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within, make_deco
 
 MAX_BYTES = 16 * 1024
 MAX_FIELDS = 20
+MAX_LINES = 30
 # In characters:
 MAX_MESSAGE = 2000
 MAX_TEXT = 500
@@ -58,6 +59,8 @@ def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_restricted: bool) 
     message, mode = question.get("message"), question.get("mode", "form")
     if not isinstance(message, str) or len(message) > MAX_MESSAGE:
         raise _refused(f"message must be a string of at most {MAX_MESSAGE} characters")
+    if len(message.splitlines()) > MAX_LINES:  # more would scroll away who asks
+        raise _refused(f"message must have at most {MAX_LINES} lines")
     server = _describe_server(spec)
     quoted = "\n".join(f"| {to_line(line)}" for line in strip_invisible(message).split("\n"))
     match mode:
@@ -185,7 +188,7 @@ def _check_value(value: Json, what: str) -> str:
 
 
 def _names_a_secret(text: str) -> bool:
-    words = re.sub(r"[\W_]+", " ", unicodedata.normalize("NFKC", _CAMEL.sub(" ", strip_invisible(text))))
+    words = re.sub(r"[\W_]+", " ", normalize("NFKC", _CAMEL.sub(" ", strip_invisible(text))))
     return _SECRET_WORDS.search(words.lower()) is not None
 
 

@@ -13,7 +13,7 @@ from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement
 from holdfast.model.real_path import real_path
 from holdfast.model.server import ServerSpec, Source, Stdio
-from holdfast.model.visible_text import to_line
+from holdfast.model.visible_text import display_path, to_line
 from holdfast.sandbox.read_only_names import top_level_names
 from holdfast.sandbox.view import RefusedHost, SandboxView, without_default_port
 
@@ -26,7 +26,7 @@ _QUOTED_PATH = re.compile(r"""['"`](/[^'"`\n]{2,500})['"`]""")
 _BARE_PATH = re.compile(r"(?:^|[\s(=:])(/[\w.@+/-]{2,500})", re.MULTILINE)
 _UNRESOLVED_HOST = re.compile(
     r"(?:ENOTFOUND|EAI_AGAIN|resolve host:?|resolve|resolving|host=|lookup|dns error for)\s*['\"(]?"
-    r"((?:[A-Za-z0-9_-]+\.)+[A-Za-z]{2,})",
+    r"((?:[A-Za-z0-9_-]{1,63}\.)+[A-Za-z]{2,})",
     re.IGNORECASE,
 )
 _NO_NETWORK = re.compile(
@@ -117,7 +117,7 @@ def _explain_read_only(spec: ServerSpec, written: str) -> Iterator[str]:
     folders = ", ".join(map(to_line, confinement.roots[:_MAX_PATHS]))
     own_tmp = "in its own /tmp (which is removed when it ends)"
     where = f"in {folders}, and {own_tmp}" if folders else own_tmp
-    entry = f"its entry in {spec.origin}" if spec.origin else "its entry"
+    entry = f"its entry in {display_path(spec.origin)}" if spec.origin else "its entry"
     again = " Then approve it again." if spec.source is Source.PROJECT else ""
     yield (
         f"It runs confined and tried to write where it can only read, such as in the folder of its package. It can write {where}. "

@@ -239,8 +239,8 @@ class LinkPool:
     def _check_limit(self, spec: ServerSpec, owning_scope: Scope | None) -> None:
         """Raise if too many servers are connected.
 
-        A session may connect another server only while more connections are free than the session has, so that no session can
-        use up all of them.
+        A quota owner may connect another server only while more connections are free than its sessions have together, so that
+        no owner can use up all of them. In the same way, a session leaves a part of what its owner may use to the owner's others.
         """
         free = self._max_links - _count_open(self._iter_links())
         if free <= 0:
@@ -251,16 +251,26 @@ class LinkPool:
             )
         if owning_scope is None:
             return
-        own = sum(
-            _count_open(self._by_scope[scope].values())
-            for scope in self._scopes_within(owning_scope.session_scope)
-        )
-        if own >= free:
+        own, others = self._count_of_owner(owning_scope)
+        kept = own if others else 0  # for the owner's other sessions
+        if own + others + kept >= free:
+            more = f", the other sessions of the same client have {others}" if others else ""
             raise HoldfastError(
                 codes.TOO_MANY_LINKS,
-                f"{spec.name!r} was not connected: this session has {own} connected servers, and the {free} that may still "
+                f"{spec.name!r} was not connected: this session has {own} connected servers{more}, and the {free} that may still "
                 "be connected are kept for other sessions. Close a session, or raise links.max_open.",
             )
+
+    def _count_of_owner(self, scope: Scope) -> tuple[int, int]:
+        """How many links this session has, and how many the other sessions of its quota owner have."""
+        session_scope, quota_owner = scope.session_scope, scope.quota_owner
+        own = others = 0
+        for each, links in self._by_scope.items():
+            if each.session_scope is session_scope:
+                own += _count_open(links.values())
+            elif each.quota_owner == quota_owner:
+                others += _count_open(links.values())
+        return own, others
 
 
 def _was_used_before(spec: ServerSpec, owning_scope: Scope | None) -> bool:

@@ -42,7 +42,9 @@ class Scope:
         *,
         used_before: frozenset[str] = frozenset(),
         services: "Mapping[str, OpenService] | None" = None,
+        throttle: LoopThrottle | None = None,
     ) -> None:
+        """`throttle` is that of the session's quota owner. By default, the session is an owner of its own."""
         self._context = context
         self.is_closed = False
         self.door: Door | None = None
@@ -64,14 +66,19 @@ class Scope:
         self.throttle: LoopThrottle = (
             session_scope.throttle
             if session_scope is not None
-            else LoopThrottle(context.session_id, burst_seconds=BURST_SECONDS)
+            else throttle or LoopThrottle(context.payer, burst_seconds=BURST_SECONDS)
         )
-        """Limits how much of the event loop's time the messages of the session's servers take."""
+        """Limits how much of the event loop's time the messages of the servers take. Sessions with one quota owner share it."""
 
     @property
     def context(self) -> SessionContext:
         """The session's current context."""
         return self.session_scope._context
+
+    @property
+    def quota_owner(self) -> str:
+        """Who pays for the session; see `SessionContext.quota_owner`. A session that has no such owner pays for itself."""
+        return self.throttle.owner
 
     def update_context(self, context: SessionContext) -> None:
         """Replace the context of the session, and so of every scope in it."""
@@ -96,7 +103,7 @@ class Scope:
 
 _current: BlockVar[Scope] = BlockVar("holdfast_scope")
 look_up_quota_owner: ContextVar[str] = ContextVar("holdfast_look_up_quota_owner", default="")
-"""Whose quota the current task's DNS look-ups use: a session's id, or the name of a server that sessions share."""
+"""Whose quota the current task's DNS look-ups use: a `Scope.quota_owner`, or the name of a server that sessions share."""
 
 
 def current_scope() -> Scope | None:

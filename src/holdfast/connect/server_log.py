@@ -42,14 +42,16 @@ class ServerLog:
         "_notes",
         "_path",
         "_pending",
+        "_quota_owner",
         "_session_id",
         "_skipped",
         "_writing",
     )
 
-    def __init__(self, path: Path, session_id: str, mask: Mask) -> None:
-        """`session_id` is empty for a server that sessions share."""
+    def __init__(self, path: Path, session_id: str, mask: Mask, quota_owner: str = "") -> None:
+        """`session_id` and `quota_owner` (see `Scope.quota_owner`) are empty for a server that sessions share."""
         self._path = path
+        self._quota_owner = quota_owner
         self._session_id = session_id
         self._mask = mask
         self._pending = bytearray()
@@ -90,7 +92,7 @@ class ServerLog:
         async with self._lock:
             try:
                 if self._notes or self._has_line():
-                    await _THREADS.run(self._write, *self._take(), owner=self._session_id)
+                    await _THREADS.run(self._write, *self._take(), owner=self._quota_owner)
             except OSError as error:
                 reason = error.strerror or type(error).__name__
                 log.warning("server log not written", extra={"path": str(self._path), "reason": reason})
@@ -157,9 +159,12 @@ class ServerLogs:
         if self._opened % _LOGS_PER_CLEAN_UP == 0:
             self._cleaning = asyncio.create_task(_THREADS.run(log_files.remove_oldest, self._folder))
         self._opened += 1
-        session_id = "" if scope is None or spec.lifetime is Lifetime.HOST else scope.context.session_id
+        session_id = quota_owner = ""
+        if scope is not None and spec.lifetime is not Lifetime.HOST:
+            session_id, quota_owner = scope.context.session_id, scope.quota_owner
         path = log_files.log_path(self._folder, session_id, spec.name)
-        server_log = self._open[path] = ServerLog(path, session_id, Mask.of(secrets_in_spec(spec)))
+        mask = Mask.of(secrets_in_spec(spec))
+        server_log = self._open[path] = ServerLog(path, session_id, mask, quota_owner)
         return server_log
 
     async def read(self, session_id: str, server: str) -> str:

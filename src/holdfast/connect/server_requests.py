@@ -18,6 +18,7 @@ from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.meta_keys import READ_ONLY_KEY
+from holdfast.model.normal_form import fold_key
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.trust import Trust
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
@@ -251,7 +252,7 @@ class ServerRequests:
         except msgspec.ValidationError:
             raise HoldfastError(codes.BAD_ANSWER, "The server's inputRequests are not valid.") from None
         for key, question in asked.items():
-            if key.strip().casefold().startswith(OWN_KEY_PREFIX):
+            if fold_key(key).startswith(OWN_KEY_PREFIX):
                 raise HoldfastError(
                     codes.BAD_ANSWER, f"Keys of inputRequests may not begin with {OWN_KEY_PREFIX!r}."
                 )

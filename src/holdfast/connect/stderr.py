@@ -8,7 +8,7 @@ from typing import IO, cast
 from holdfast.connect.log_files import logs_command
 from holdfast.connect.server_log import ServerLog
 from holdfast.masking.configured_secrets import secrets_in_spec
-from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH
+from holdfast.masking.escapes import MAX_ENCODED_LENGTH
 from holdfast.masking.mask import Mask
 from holdfast.model.light_event import LightEvent
 from holdfast.model.loop_pipes import connect_read_pipe
@@ -115,7 +115,7 @@ class ServerStderr(asyncio.Protocol):
             text = strip_invisible(bytes(kept[start:]).decode(errors="replace"))
             masked = self._mask.mask_all(text.replace("\t", "    "))
             # The text may begin with the rest of a fragment of a secret. The rest is not recognised, but it is shorter than a fragment.
-            shown = masked[MAX_FRAGMENT_LENGTH:] if is_cut else masked
+            shown = masked[MAX_ENCODED_LENGTH:] if is_cut else masked
             self._masked = (begin, self.position, shown.strip())
         return self._masked[2]
 

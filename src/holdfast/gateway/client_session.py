@@ -80,6 +80,8 @@ class ClientSession:
         """How to reach a handshake-era client outside of its requests."""
         self.announced_lists: frozenset[str] = frozenset()
         """The lists whose changes the client was told to expect."""
+        self.on_list_changed: Callable[[str], None] = lambda _: None
+        """Called with the name of a list, `prompts` or `resources`, that a server has changed."""
         self.open_streams = 0
         """How many streams the client has open."""
         self.ended = LightEvent()
@@ -171,6 +173,7 @@ class ClientSession:
                 trust=credential.trust,
                 mode=credential.mode or Mode.ASK,
                 user_id=credential.user_id,
+                quota_owner=credential.id,
                 restrictions=(
                     Restriction(
                         imposed_by="the client's token",
@@ -297,7 +300,9 @@ class ClientSession:
                 else:
                     self._push(notification.method, notification.params)
             case "notifications/prompts/list_changed" | "notifications/resources/list_changed":
-                self._list_changed(notification.method.split("/")[1])
+                name = notification.method.split("/")[1]
+                self.on_list_changed(name)
+                self._list_changed(name)
             case "notifications/elicitation/complete":
                 self._push(notification.method, notification.params)
             case _:

@@ -2,8 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+
+from holdfast.gateway.paging import ITEMS_PER_STEP
+from holdfast.wire.loop_throttle import run_steps
 
 MAX_LENGTH = 48
 """How long a qualified name may be. Clients put their own prefix before it, and models accept 64 characters."""
@@ -41,19 +44,34 @@ def build_names(
     the name. A name of the form `server__name` also gets a suffix if it is too long, or if it ends with what looks like a suffix:
     otherwise a server could imitate the name of another server's tool.
     """
-    wanted = [(item, item.name if is_bare(item.server) else _qualify(item)) for item in items]
+    return run_steps(name_steps(items, is_bare=is_bare, reserved=reserved))
+
+
+def name_steps(
+    items: Iterable[ServerItem], *, is_bare: Callable[[str], bool], reserved: frozenset[str] = frozenset()
+) -> Generator[None, None, NameTable]:
+    """Do what `build_names` does. Each `yield` ends a step of the work."""
+    wanted: list[tuple[ServerItem, str]] = []
     counts: dict[str, int] = {}
-    for _, name in wanted:
+    for number, item in enumerate(items):
+        name = item.name if is_bare(item.server) else _qualify(item)
+        wanted.append((item, name))
         counts[name] = counts.get(name, 0) + 1
+        if number % ITEMS_PER_STEP == 0:
+            yield
     by_name: dict[str, ServerItem] = {}
-    for item, name in wanted:
+    names: dict[ServerItem, str] = {}
+    for number, (item, name) in enumerate(wanted):
+        if number % ITEMS_PER_STEP == 0:
+            yield
         is_unique = counts[name] == 1 and name not in reserved
         if not is_unique or (
             not is_bare(item.server) and (len(name) > MAX_LENGTH or _HAS_SUFFIX.search(name))
         ):
             name = f"{name[:_CUT_LENGTH]}_{_suffix(item)}"  # noqa: PLW2901 - the same name, made unique
-        by_name.setdefault(name, item)
-    return NameTable(by_name, {item: name for name, item in by_name.items()})
+        if name not in by_name:
+            by_name[name], names[item] = item, name
+    return NameTable(by_name, names)
 
 
 def _qualify(item: ServerItem) -> str:

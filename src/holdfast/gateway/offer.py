@@ -3,22 +3,25 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Generator
 from hashlib import blake2b
-from itertools import islice
 
 import msgspec
 from msgspec import Raw
 
 from holdfast.connect.catalog import CatalogTool
-from holdfast.gateway.names import NameTable, ServerItem, build_names
-from holdfast.gateway.offered_tools import OfferedTools
+from holdfast.gateway.kept_lists import KeptLists
+from holdfast.gateway.names import NameTable, ServerItem, name_steps
+from holdfast.gateway.offered_tools import OfferedTools, offer_steps
+from holdfast.gateway.paging import ITEMS_PER_STEP, MergedList, merge_steps
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.gateway.status import has_missing, status_definition
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.visible_text import to_line
 from holdfast.session.session import Session
+from holdfast.wire.loop_throttle import run_steps, run_steps_in_slices
 from holdfast.wire.mcp.client import MAX_LIST_BYTES, MAX_LIST_VALUES, ServerInfo
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.listed_items import clean_items, describe_left_out
@@ -50,9 +53,15 @@ class Offer:
     """Finds what the servers of one session offer, and which server a name or a URI belongs to."""
 
     def __init__(
-        self, session: Session, era: Era, *, bare_names: bool | None, allowed: Allowlist = ALLOW_ALL
+        self,
+        session: Session,
+        era: Era,
+        *,
+        bare_names: bool | None,
+        memory: SessionMemory,
+        allowed: Allowlist = ALLOW_ALL,
     ) -> None:
-        """`allowed` has the servers that the client may use."""
+        """`allowed` has the servers that the client may use. `memory` counts the bytes of the lists that are kept."""
         self.session = session
         self._era = era
         self._allowed = allowed
@@ -64,12 +73,14 @@ class Offer:
         self._tools: OfferedTools | None = None
         self._offered_from: tuple[CatalogTool, ...] = ()
         """The tools that `_tools` was made from."""
+        self._naming: asyncio.Lock = asyncio.Lock()
+        self._lists = KeptLists(memory)
         self._infos: dict[str, ServerInfo] = {}
         self._prompts = NameTable()
         self._routes: OrderedDict[bytes, str] = OrderedDict()
         """The servers of resources, by a digest of the URI: a URI may be long."""
-        self._templates: list[tuple[str, str]] = []
-        """The URI templates, each with its server."""
+        self._templates: list[tuple[list[str], str]] = []
+        """The literal parts of the URI templates, each with its server."""
 
     def is_bare(self, server: str) -> bool:
         """Whether the tools and prompts of a server keep the names that it gave them, without a prefix.
@@ -90,6 +101,13 @@ class Offer:
         self._prompts = NameTable()
         self._routes.clear()
         self._templates = []
+        self._lists.forget_all()
+
+    def forget_list(self, name: str) -> None:
+        """A server says that its `prompts` or `resources` have changed."""
+        self._lists.forget(name)
+        if name == "resources":
+            self._lists.forget("templates")
 
     async def infos(self) -> dict[str, ServerInfo]:
         """What the available servers report about themselves, in their configured order."""
@@ -124,35 +142,50 @@ class Offer:
         """The tools that can be called now."""
         tools = self.session.available_tools
         if self._tools is None or self._offered_from is not tools:
-            await self.infos()
-            self._offered_from = tools
-            self._tools = OfferedTools(tools, is_bare=self.is_bare, client_era=self._era)
+            async with self._naming:  # requests at the same time share the work
+                tools = self.session.available_tools
+                if self._tools is None or self._offered_from is not tools:
+                    await self.infos()
+                    steps = offer_steps(tools, is_bare=self.is_bare, client_era=self._era)
+                    is_short = len(tools) <= ITEMS_PER_STEP
+                    offered = run_steps(steps) if is_short else await run_steps_in_slices(steps)
+                    self._tools, self._offered_from = offered, tools
         return self._tools
 
-    async def tool_definitions(self) -> list[Raw]:
+    async def tool_definitions(self) -> MergedList:
         """The definitions of the tools. If a server was refused or a tool awaits approval, `holdfast__status` is one of them."""
         definitions = (await self.tools()).definitions
         return (
-            [*definitions, status_definition()] if has_missing(self.session, self._allowed) else definitions
+            definitions.with_item(status_definition())
+            if has_missing(self.session, self._allowed)
+            else definitions
         )
 
     # Prompts
 
-    async def prompts(self) -> list[Raw]:
+    async def prompts(self, *, is_look_up: bool = False) -> MergedList:
         """All prompts, under the names that the client uses."""
+        return await self._lists.get("prompts", self._make_prompts, is_look_up=is_look_up)
+
+    async def _make_prompts(self) -> MergedList:
         listed = await self._list("prompts", "prompts/list", "prompts")
-        self._prompts = build_names(
-            (ServerItem(server, name) for server, raw in listed if (name := _read(raw).name)),
-            is_bare=self.is_bare,
-        )
-        names = self._prompts.names
-        prompts: list[Raw] = []
-        for server, raw in listed:
-            name = _read(raw).name
-            shown = names.get(ServerItem(server, name))
+        return await run_steps_in_slices(self._prompt_steps(listed))
+
+    def _prompt_steps(self, listed: list[tuple[str, Raw]]) -> Generator[None, None, MergedList]:
+        items: list[ServerItem] = []
+        for number, (server, raw) in enumerate(listed):
+            items.append(ServerItem(server, _read(raw).name))
+            if number % ITEMS_PER_STEP == 0:
+                yield
+        table = yield from name_steps((item for item in items if item.name), is_bare=self.is_bare)
+        self._prompts, prompts = table, list[Raw]()
+        for number, (item, (_, raw)) in enumerate(zip(items, listed, strict=True)):
+            shown = table.names.get(item)
             if shown is not None:
-                prompts.append(raw if shown == name else _rename(raw, shown))
-        return prompts
+                prompts.append(raw if shown == item.name else _rename(raw, shown))
+            if number % ITEMS_PER_STEP == 0:
+                yield
+        return (yield from merge_steps(prompts))
 
     async def find_prompt(self, name: str) -> ServerItem:
         """The server of a prompt, and the prompt's name there."""
@@ -160,7 +193,7 @@ class Offer:
         if len(servers) == 1 and self.is_bare(servers[0]):
             return ServerItem(servers[0], name)
         if name not in self._prompts.by_name:
-            await self.prompts()
+            await self.prompts(is_look_up=True)
         item = self._prompts.by_name.get(name)
         if item is None:
             raise HoldfastError(codes.UNKNOWN_PROMPT, f"There is no prompt {name[:120]!r}.")
@@ -168,17 +201,45 @@ class Offer:
 
     # Resources
 
-    async def resources(self) -> list[Raw]:
+    async def resources(self, *, is_look_up: bool = False) -> MergedList:
         """All resources. If several servers have the same URI, the first server's is used."""
-        listed = await self._list("resources", "resources/list", "resources")
-        return self._keep_first(listed, lambda raw: _read(raw).uri, self.remember_resource)
+        return await self._lists.get("resources", self._make_resources, is_look_up=is_look_up)
 
-    async def templates(self) -> list[Raw]:
+    async def _make_resources(self) -> MergedList:
+        listed = await self._list("resources", "resources/list", "resources")
+        return await run_steps_in_slices(self._resource_steps(listed))
+
+    def _resource_steps(self, listed: list[tuple[str, Raw]]) -> Generator[None, None, MergedList]:
+        kept: dict[str, Raw] = {}
+        for number, (server, raw) in enumerate(listed):
+            uri = _read(raw).uri
+            if uri not in kept:
+                kept[uri] = raw
+                self.remember_resource(uri, server)
+            if number % ITEMS_PER_STEP == 0:
+                yield
+        return (yield from merge_steps([*kept.values()]))
+
+    async def templates(self, *, is_look_up: bool = False) -> MergedList:
         """All resource templates."""
+        return await self._lists.get("templates", self._make_templates, is_look_up=is_look_up)
+
+    async def _make_templates(self) -> MergedList:
         listed = await self._list("resources", "resources/templates/list", "resourceTemplates")
-        templates = ((_read(raw).uri_template, server) for server, raw in listed)
-        self._templates = [*islice(templates, _MAX_COMPARED_TEMPLATES)]
-        return self._keep_first(listed, lambda raw: _read(raw).uri_template, lambda template, server: None)
+        return await run_steps_in_slices(self._template_steps(listed))
+
+    def _template_steps(self, listed: list[tuple[str, Raw]]) -> Generator[None, None, MergedList]:
+        kept: dict[str, Raw] = {}
+        templates: list[tuple[list[str], str]] = []
+        for number, (server, raw) in enumerate(listed):
+            template = _read(raw).uri_template
+            kept.setdefault(template, raw)
+            if number < _MAX_COMPARED_TEMPLATES:
+                templates.append((_literal_parts(template), server))
+            if number % ITEMS_PER_STEP == 0:
+                yield
+        self._templates = templates
+        return (yield from merge_steps([*kept.values()]))
 
     async def servers_of_resource(self, uri: str) -> list[str]:
         """The servers to ask for a resource, the most likely one first."""
@@ -188,12 +249,12 @@ class Offer:
         key = _digest(uri)
         known = self._routes.get(key)
         if known is None:
-            await self.resources()
+            await self.resources(is_look_up=True)
             known = self._routes.get(key)
         if known is None:
             if not self._templates:
-                await self.templates()
-            known = next((server for template, server in self._templates if _matches(template, uri)), None)
+                await self.templates(is_look_up=True)
+            known = next((server for literals, server in self._templates if _matches(literals, uri)), None)
         if known is None or known not in servers:
             return servers
         return [known, *(server for server in servers if server != known)]
@@ -205,23 +266,6 @@ class Offer:
         self._routes.move_to_end(key)
         while len(self._routes) > _MAX_ROUTES:
             self._routes.popitem(last=False)
-
-    def _keep_first(
-        self,
-        listed: list[tuple[str, Raw]],
-        key_of: Callable[[Raw], str],
-        remember: Callable[[str, str], None],
-    ) -> list[Raw]:
-        """The items without those whose key occurred before. Call `remember` with each key and its server."""
-        seen: set[str] = set()
-        kept: list[Raw] = []
-        for server, raw in listed:
-            key = key_of(raw)
-            if key not in seen:
-                seen.add(key)
-                kept.append(raw)
-                remember(key, server)
-        return kept
 
     async def _list(self, capability: str, method: str, key: str) -> list[tuple[str, Raw]]:
         """The items of all servers, each with its server. A server that fails is left out; if it is the only server, its error is raised."""
@@ -259,7 +303,7 @@ class Offer:
                 if len(raw) <= _LONG_PAGE_BYTES:
                     page = _read_page(*args)
                 else:
-                    page = await PARSE_THREADS.run(_read_page, *args, owner=self.session.context.session_id)
+                    page = await PARSE_THREADS.run(_read_page, *args, owner=self.session.context.payer)
             except DECODE_ERRORS:
                 raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent an invalid list of {key}.") from None
             if page is None:
@@ -326,9 +370,8 @@ def _rename(raw: Raw, name: str) -> Raw:
     return Raw(msgspec.json.encode({**_decode_members(raw), "name": name}))
 
 
-def _matches(template: str, uri: str) -> bool:
-    """Whether a URI may match a template: the literal parts of the template occur in the URI, in order."""
-    literals = _literal_parts(template)
+def _matches(literals: list[str], uri: str) -> bool:
+    """Whether a URI may match a template with these literal parts: they occur in the URI, in order."""
     if not uri.startswith(literals[0]) or not uri.endswith(literals[-1]):
         return False
     position = 0

@@ -1,13 +1,15 @@
 """The tools that a client is offered, by the names that it uses for them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.http.param_headers import param_headers_of
-from holdfast.gateway.names import ServerItem, build_names
+from holdfast.gateway.names import NameTable, ServerItem, name_steps
+from holdfast.gateway.paging import ITEMS_PER_STEP, MergedList, merge_steps
 from holdfast.gateway.status import STATUS_TOOL
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import ParamHeader, Tool
@@ -21,34 +23,18 @@ class OfferedTools:
 
     def __init__(
         self,
-        tools: Sequence[CatalogTool],
-        *,
-        is_bare: Callable[[str], bool],
-        client_era: Era,
+        tools: Mapping[str, CatalogTool],
+        param_headers: Mapping[str, tuple[ParamHeader, ...]],
+        definitions: MergedList,
     ) -> None:
-        kept = [tool for tool in tools if _is_usable(tool.definition)]
-        by_item = {ServerItem(tool.server.name, tool.definition.name): tool for tool in kept}
-        table = build_names(by_item, is_bare=is_bare, reserved=_RESERVED)
-        self._tools = {name: by_item[item] for name, item in table.by_name.items()}
-        self._param_headers = {
-            name: headers
-            for name, tool in self._tools.items()
-            if (headers := param_headers_of(tool.definition))
-        }
-        self._client_era = client_era
-
-    @property
-    def definitions(self) -> list[Raw]:
+        self._tools = tools
+        self._param_headers = param_headers
+        self.definitions = definitions
         """The definitions of the tools, as the client gets them."""
-        return [
-            Raw(msgspec.json.encode(_definition_for_client(tool.definition, name, self._client_era)))
-            for name, tool in self._tools.items()
-        ]
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the tools, as the client uses them."""
-        return [*self._tools]
+    def first_names(self, count: int) -> list[str]:
+        """The names of the first tools, as the client uses them."""
+        return [*islice(self._tools, count)]
 
     def find(self, name: str) -> CatalogTool | None:
         return self._tools.get(name)
@@ -61,6 +47,30 @@ class OfferedTools:
     def param_headers_of(self, name: str) -> tuple[ParamHeader, ...]:
         """The arguments of a tool that an HTTP client must repeat in headers."""
         return self._param_headers.get(name, ())
+
+
+def offer_steps(
+    tools: Sequence[CatalogTool], *, is_bare: Callable[[str], bool], client_era: Era
+) -> Generator[None, None, OfferedTools]:
+    """Name the tools. Each `yield` ends a step of the work."""
+    by_item: dict[ServerItem, CatalogTool] = {}
+    for number, tool in enumerate(tools):
+        if _is_usable(tool.definition):
+            by_item[ServerItem(tool.server.name, tool.definition.name)] = tool
+        if number % ITEMS_PER_STEP == 0:
+            yield
+    table: NameTable = yield from name_steps(by_item, is_bare=is_bare, reserved=_RESERVED)
+    offered: dict[str, CatalogTool] = {}
+    param_headers: dict[str, tuple[ParamHeader, ...]] = {}
+    definitions: list[Raw] = []
+    for name, item in table.by_name.items():
+        tool = offered[name] = by_item[item]
+        if headers := param_headers_of(tool.definition):
+            param_headers[name] = headers
+        definition = _definition_for_client(tool.definition, name, client_era)
+        definitions.append(Raw(msgspec.json.encode(definition)))
+        yield
+    return OfferedTools(offered, param_headers, (yield from merge_steps(definitions)))
 
 
 class _TaskSupport(msgspec.Struct):

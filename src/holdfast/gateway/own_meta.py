@@ -1,10 +1,10 @@
 """Remove from a server's message the `_meta` that only Holdfast may send."""
 
-import unicodedata
 from typing import Any
 
 import msgspec
 
+from holdfast.model.normal_form import fold_key
 from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
@@ -21,9 +21,7 @@ def without_own_meta(params: Raw) -> Raw | None:
         meta = _decode_members(members["_meta"])
     except DECODE_ERRORS:
         return None
-    members["_meta"] = {key: value for key, value in meta.items() if not _is_own(key)}
+    members["_meta"] = {
+        key: value for key, value in meta.items() if not fold_key(key).startswith(_OWN_PREFIX)
+    }
     return Raw(msgspec.json.encode(members))
-
-
-def _is_own(key: str) -> bool:
-    return unicodedata.normalize("NFKC", key).strip().casefold().startswith(_OWN_PREFIX)

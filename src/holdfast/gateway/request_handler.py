@@ -21,7 +21,7 @@ from holdfast.gateway.signed_state import BadStateError, State, StateSigner, dig
 from holdfast.gateway.status import STATUS_TOOL, status_result
 from holdfast.model import codes
 from holdfast.model.allowlist import Allowlist
-from holdfast.model.call import ToolCall
+from holdfast.model.call import Grant, ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_call_id
 from holdfast.model.similar_names import suggest_tool
@@ -48,6 +48,9 @@ _COMPLETION = {"argument": ("name", "value"), "context": ("arguments",)}
 """The params of a completion that are passed on besides its `ref`, each with its members."""
 
 
+_NEW_REQUEST = State()
+
+
 class RequestHandler:
     """Answers the requests of one client session."""
 
@@ -68,8 +71,10 @@ class RequestHandler:
                     session,
                     self.client_session.era,
                     bare_names=self.client_session.options.bare_names,
+                    memory=self.client_session.memory,
                     allowed=self._allowed,
                 )
+                self.client_session.on_list_changed = self._offer.forget_list
                 self._requests = RequestsToServers(self.client_session, self._offer)
                 session.on_servers_changed(self._servers_changed)
         return self._offer
@@ -187,7 +192,7 @@ class RequestHandler:
             answers = read_members(responses or EMPTY_OBJECT)
             outcome = await self.client_session.parked.resume(state.parked, call, answers)
         elif not call.can_be_asked:
-            outcome = await self._dispatch_interruptible(method, members, call, asked_by=state.server)
+            outcome = await self._dispatch_interruptible(method, members, call, state)
         else:
             outcome = await self.client_session.parked.run(
                 call, self._dispatch_in_own_task(method, members, state, call)
@@ -205,7 +210,8 @@ class RequestHandler:
             }
             return modern_result(result, method)
         members = dict(outcome.members)
-        members["requestState"] = Raw(encode(sign(State(server=outcome.server, server_state=outcome.state))))
+        state = State(server=outcome.server, server_state=outcome.state, grant=outcome.grant)
+        members["requestState"] = Raw(encode(sign(state)))
         return Raw(msgspec.json.encode(members))
 
     async def _dispatch_in_own_task(
@@ -213,26 +219,26 @@ class RequestHandler:
     ) -> Any:
         """Dispatch a request. Runs in a task of its own, because the work may continue after the request is answered."""
         current_call.set(call)
-        return await self._dispatch_interruptible(method, members, call, asked_by=state.server)
+        return await self._dispatch_interruptible(method, members, call, state)
 
     async def _dispatch_interruptible(
-        self, method: str, members: dict[str, Raw], call: ClientCall, *, asked_by: str = ""
+        self, method: str, members: dict[str, Raw], call: ClientCall, state: State = _NEW_REQUEST
     ) -> Any:
         """Pass on a request that a server may interrupt.
 
-        If the client continues a request by answering a server's question, `asked_by` is that server.
+        If the client continues a request by answering a server's question, `state` names that server.
         """
         offer = self._offer or await self.offer()
         match method:
             case "tools/call":
-                return await self._call_tool(offer, members, call, asked_by)
+                return await self._call_tool(offer, members, call, state)
             case "prompts/get":
-                return await self._get_prompt(offer, members, call, asked_by)
+                return await self._get_prompt(offer, members, call, state.server)
             case _:
-                return await self._read_resource(offer, members, call, asked_by)
+                return await self._read_resource(offer, members, call, state.server)
 
-    async def _call_tool(self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str) -> Any:
-        """Call a tool by the name that the client uses for it."""
+    async def _call_tool(self, offer: Offer, members: dict[str, Raw], call: ClientCall, state: State) -> Any:
+        """Call a tool by the name that the client uses for it. A call that continues needs permission again if anything has changed."""
         name = read_text(members, "name")
         offered = await offer.tools()
         tool = offered.find(name)
@@ -240,11 +246,12 @@ class RequestHandler:
         if tool is None:
             if name == STATUS_TOOL:  # it can be called even if it is not listed
                 return await self._status(offer.session, call)
-            suggestion = suggest_tool(name, offered.names[:_MAX_COMPARED])
+            suggestion = suggest_tool(name, offered.first_names(_MAX_COMPARED))
             return await _refuse_unknown(offer.session, name, arguments, suggestion)
-        _check_asker(asked_by, tool.server.name)
+        _check_asker(state.server, tool.server.name)
         del members["name"]
-        return await self._requests.call_tool(tool, arguments, members, call, is_permitted=bool(asked_by))
+        grant = state.grant or Grant()
+        return await self._requests.call_tool(tool, arguments, members, call, grant=grant)
 
     async def _status(self, session: Session, call: ClientCall) -> dict[str, object]:
         """What is missing. If a server needs a login, the client's user can log in first."""

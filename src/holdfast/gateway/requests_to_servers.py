@@ -15,7 +15,7 @@ from holdfast.gateway.convert_eras import convert_error, convert_result
 from holdfast.gateway.offer import Offer
 from holdfast.gateway.params import decode_text, read_members
 from holdfast.model import codes
-from holdfast.model.call import Forwarding, ToolCall
+from holdfast.model.call import Forwarding, Grant, ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_call_id
 from holdfast.wire.mcp.eras import Era
@@ -29,8 +29,10 @@ _MODERN = Era.MODERN
 class InputRequired:
     """A modern server's `input_required` result for a modern client, without its `requestState`."""
 
-    def __init__(self, server: str, members: Mapping[str, Raw], state: str | None) -> None:
+    def __init__(self, server: str, members: Mapping[str, Raw], state: str | None, grant: Grant) -> None:
         self.server = server
+        self.grant = grant
+        """The user's permission for the call, which applies when the client continues it."""
         self.members = members
         self.state = state
         """The server's `requestState`; None if it sent none."""
@@ -50,11 +52,11 @@ class RequestsToServers:
         more: Mapping[str, Any],
         call: ClientCall,
         *,
-        is_permitted: bool,
+        grant: Grant,
     ) -> Any:
         """Call a tool. `more` contains the other members of the params.
 
-        `is_permitted`: whether the call continues after a server's question, and so was permitted before.
+        If the call continues after a server's question, `grant` is the user's permission for the call that was interrupted.
         """
         server = tool.server.name
         tool_call = ToolCall(
@@ -63,9 +65,7 @@ class RequestsToServers:
             tool=tool.name,
             arguments=arguments,
             meta=self._client_session.log_levels.meta_for(self._offer, server, call),
-            forwarding=Forwarding(
-                params=more, capabilities=self._capabilities(call), is_permitted=is_permitted
-            ),
+            forwarding=Forwarding(params=more, capabilities=self._capabilities(call), grant=grant),
         )
         return await self._perform_call(tool_call, server, "tools/call", call)
 
@@ -118,9 +118,10 @@ class RequestsToServers:
         ):
             again = structs.replace(tool_call, call_id=new_call_id())
             result = await session.perform(again, timeout=options.call_seconds, on_progress=progress)
-        return self._read_result(server, method, result)
+        grant = Grant() if tool_call.forwarding is None else tool_call.forwarding.grant
+        return self._read_result(server, method, result, grant)
 
-    def _read_result(self, server: str, method: str, result: ToolResult) -> Any:
+    def _read_result(self, server: str, method: str, result: ToolResult, grant: Grant) -> Any:
         """The server's answer as the client gets it."""
         raw, server_era, client_era = result.raw, self._offer.era_of(server), self._client_session.era
         if (
@@ -144,7 +145,7 @@ class RequestsToServers:
                 codes.BAD_ANSWER, f"{server!r} answered with a task, but the gateway does not pass on tasks."
             )
         if result.result.result_type == "input_required" or method != "tools/call":
-            input_required = _read_input_required(server, result.raw)
+            input_required = _read_input_required(server, result.raw, grant)
             if input_required is not None and eras == _BOTH_MODERN:
                 return input_required
         return convert_result(result.raw, method, **eras)
@@ -166,7 +167,7 @@ def _is_task(raw: Raw) -> bool:
     return b'"task"' in bytes(raw) and read_members(raw).get("resultType") == Raw(b'"task"')
 
 
-def _read_input_required(server: str, raw: Raw) -> InputRequired | None:
+def _read_input_required(server: str, raw: Raw, grant: Grant) -> InputRequired | None:
     """The result, if it asks for input."""
     if b'"input_required"' not in bytes(raw):
         return None
@@ -174,7 +175,8 @@ def _read_input_required(server: str, raw: Raw) -> InputRequired | None:
     if members.get("resultType") != Raw(b'"input_required"'):
         return None
     state = members.pop("requestState", None)
-    return InputRequired(server, members, None if state is None else decode_text(state, "requestState"))
+    server_state = None if state is None else decode_text(state, "requestState")
+    return InputRequired(server, members, server_state, grant)
 
 
 def _progress_listener(call: ClientCall) -> Any:

@@ -7,10 +7,12 @@ import hmac
 import secrets
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from holdfast.model import codes
+from holdfast.model.call import Grant
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.messages import Raw
 
@@ -25,11 +27,13 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     parked: str = ""
     """The id of the parked request; empty if the state is the server's own."""
     server: str = ""
-    """The server that asks. Its call was permitted before it could ask."""
+    """The server that asks."""
     server_state: str | None = None
     """The server's own state; None if it sent none."""
     nonce: str = ""
     """A random text, set by `sign`: each state is valid only once."""
+    grant: Any = None
+    """The user's permission for the call. The signer keeps it, so a client cannot see or change it."""
 
 
 class BadStateError(HoldfastError):
@@ -41,12 +45,14 @@ class StateSigner:
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self._unused: dict[str, None] = {}  # the nonces of the states that are still valid, oldest first
+        self._unused: dict[
+            str, Grant | None
+        ] = {}  # the nonces and grants of the states that are still valid, oldest first
 
     def sign(self, state: State, *, session: str, method: str, request: str) -> str:
         """The state as the client gets it. `request` is the `digest` of the request that it belongs to."""
-        with_nonce = msgspec.structs.replace(state, nonce=secrets.token_hex(8))
-        self._unused[with_nonce.nonce] = None
+        with_nonce = msgspec.structs.replace(state, nonce=secrets.token_hex(8), grant=None)
+        self._unused[with_nonce.nonce] = state.grant
         if len(self._unused) > MAX_STATES_PER_SESSION:
             del self._unused[next(iter(self._unused))]
         payload = int(time.monotonic() + STATE_SECONDS).to_bytes(8, "big") + msgspec.json.encode(with_nonce)
@@ -67,8 +73,7 @@ class StateSigner:
         if is_valid and int.from_bytes(payload[:8], "big") >= time.monotonic():
             state = msgspec.json.decode(payload[8:], type=State)
             if state.nonce in self._unused:
-                del self._unused[state.nonce]
-                return state
+                return msgspec.structs.replace(state, grant=self._unused.pop(state.nonce))
         raise BadStateError(
             codes.BAD_ARGUMENT,
             "The requestState is not valid: it belongs to another session or request, was changed or used before, "

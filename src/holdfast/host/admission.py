@@ -16,6 +16,7 @@ from holdfast.host.session_folders import check_total_length, resolve_path
 from holdfast.host.stored_servers import not_given_again
 from holdfast.masking.configured_secrets import secrets_by_name, secrets_in_mapping, secrets_in_spec
 from holdfast.masking.mask import Mask
+from holdfast.masking.urls import secrets_in_urls
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
@@ -80,7 +81,12 @@ class Admission:
         self.set_rules(settings.permission)
         # The model's API key is a secret, whatever its variable is called.
         model_key = inputs.environ.get(inputs.settings.model.api_key_env, "").strip()
-        self._environ_secrets = (*secrets_by_name(inputs.environ), *filter(None, [model_key]))
+        urls = f"{inputs.settings.model.base_url} {inputs.settings.traces.otlp_url}"
+        self._environ_secrets = (
+            *secrets_by_name(inputs.environ),
+            *secrets_in_urls(urls),
+            *filter(None, [model_key]),
+        )
         mask = Mask.of(self._environ_secrets)
         self._environ_masks = mask, mask.without_obtained()
 
@@ -203,6 +209,7 @@ class Admission:
             roots=roots,
             user_id=parent.user_id if parent is not None else options.user_id,
             parent_session_id=parent.session_id if parent is not None else None,
+            quota_owner=parent.payer if parent is not None else options.quota_owner,
         )
         folder_workspace = self._registry.find(folder) if parent is not None or options.workspace else None
         is_other = folder_workspace is not None and (

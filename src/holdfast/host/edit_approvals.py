@@ -17,6 +17,7 @@ from holdfast.model.confined_folders import can_confined_server_change
 from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
 from holdfast.model.real_path import real_path
 from holdfast.model.server import ServerSpec
+from holdfast.model.visible_text import display_path
 from holdfast.resolve.approval_store import end_edit_approval, read_edit_approvals
 from holdfast.resolve.program import Program, quote_path
 from holdfast.resolve.unconfined_paths import UnconfinedPaths
@@ -31,13 +32,13 @@ def why_not_to_follow(name: str, folder: str, program: Program) -> str:
         folders = {real_path(folder), *parents}
     except OSError:
         return (
-            f"Later edits of {name!r} cannot be approved in advance: a symbolic link in {folder} cannot be resolved. "
+            f"Later edits of {name!r} cannot be approved in advance: a symbolic link in {display_path(folder)} cannot be resolved. "
             "Approve it without --follow-edits."
         )
     if not any(map(can_confined_server_change, folders)):
         return ""
     return (
-        f"Later edits of {name!r} cannot be approved in advance now: a confined server runs in {folder}, and may be able to change its program. "
+        f"Later edits of {name!r} cannot be approved in advance now: a confined server runs in {display_path(folder)}, and may be able to change its program. "
         "Close the sessions in this folder, or approve the server without --follow-edits."
     )
 

@@ -37,7 +37,9 @@ class EphemeralStore(MemoryStore):
             await self.audit.forward()
         return result
 
-    def submit(self, work: Callable[[Tx], Any], on_done: OnDone) -> None:
+    def submit(
+        self, work: Callable[[Tx], Any], on_done: OnDone, *, quota_owner: str = "", size: int = 0
+    ) -> None:
         """Like `write`, but return at once, and call `on_done` when the audit records are on disk."""
 
         def on_written(result: Any, error: BaseException | None) -> None:

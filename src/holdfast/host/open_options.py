@@ -97,6 +97,11 @@ class OpenOptions:
     tools: tuple[tuple[ToolPattern, ...], ...] = ()
     """Groups of patterns: only tools that match a pattern of every group are offered."""
     user_id: str | None = None
+    quota_owner: str = ""
+    """Who pays for the session, in every quota of what sessions share: at the gateway, the client's credential. Empty: the session itself.
+
+    A session with a parent has the parent's owner.
+    """
     parent: Session | None = field(default=None, compare=False, repr=False)
     """The session in which the new session is started. The new session has the parent's user and workspace, and never more rights."""
     title: str = ""

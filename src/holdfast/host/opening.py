@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from holdfast.agent.agent import Agent
@@ -41,6 +41,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.permission import DoorKind, Mode, lowest_mode
 from holdfast.model.resolution import Resolution
 from holdfast.model.trust import lowest_trust
+from holdfast.model.visible_text import display_path
 from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.permission import limits_to_store, stored_mode, stored_tools
 from holdfast.session.permission_rules import limit_mode
@@ -52,6 +53,7 @@ from holdfast.session.session_config import SessionConfig
 from holdfast.store.store import Tx
 from holdfast.store.types import Hold, NewSession, SessionChange, StoredSession
 from holdfast.tracing import Tracer
+from holdfast.wire.loop_throttle import Throttles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,8 @@ class Opener:
     """How many sub-agents may run at a time, below one root session."""
     tracer: Tracer | None = None
     """Traces the sessions; None if tracing is off."""
+    throttles: Throttles = field(default_factory=Throttles)
+    """The throttles of the sessions' quota owners."""
 
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
@@ -326,8 +330,15 @@ class Opener:
         async with AsyncExitStack() as resources:
             # Removed last: until then, the session cannot be opened again.
             resources.callback(self.live.remove, context.session_id)
+            throttle = self.throttles.of(context.payer)
             record = Record(
-                context, hold, storage.store, storage.audit, admitted.mask, admitted.question_mask
+                context,
+                hold,
+                storage.store,
+                storage.audit,
+                admitted.mask,
+                admitted.question_mask,
+                throttle=throttle,
             )
             earlier_use = earlier_use or _EarlierUse()
             record.limit_storage(self.max_megabytes, earlier_use.stored_bytes)
@@ -365,7 +376,7 @@ class Opener:
             )
             _check_parent(plan)
             services = {**self.app_servers.services, **plan.options.app_servers.services}
-            scope = Scope(context, used_before=earlier_use.lost_servers, services=services)
+            scope = Scope(context, used_before=earlier_use.lost_servers, services=services, throttle=throttle)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             scope.is_stored = plan.options.keep
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
@@ -423,8 +434,8 @@ def check_same_folder(stored: StoredSession, plan: SessionPlan) -> None:
         move = shlex.join(["holdfast", "sessions", "move", stored.context.session_id, asked])
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"The session was opened in {folder}, not in {asked}. To move it: {move}",
-            hint=f"Open it in {folder}, or move it: {move}",
+            f"The session was opened in {display_path(folder)}, not in {display_path(asked)}. To move it: {move}",
+            hint=f"Open it in {display_path(folder)}, or move it: {move}",
             cwd=folder,
         )
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from holdfast.masking.likely_secrets import mask_listing
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.worker_threads import WorkerThreads
@@ -33,7 +34,8 @@ async def open_tracer(provider: "TracerProvider | None", otlp_url: str) -> Async
         return
     if not otlp_url.startswith(("http://", "https://")):
         raise HoldfastError(
-            codes.BAD_SETTINGS, f"traces.otlp_url must begin with http:// or https://, not {otlp_url[:80]!r}."
+            codes.BAD_SETTINGS,
+            f"traces.otlp_url must begin with http:// or https://, not {mask_listing(otlp_url)[:80]!r}.",
         )
     try:
         exporting = await _THREAD.run(export_to, otlp_url)

@@ -4,15 +4,25 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.masking import MASKED
-from holdfast.masking.likely_secrets import mask_listing
-from holdfast.masking.secret_names import is_secret_name, value_name
+from holdfast.masking.likely_secrets import mask_listing, secrets_after_names
+from holdfast.masking.secret_names import is_secret_entry_name, is_secret_name, names_a_login, value_name
 from holdfast.masking.secret_shapes import is_reference, looks_generated
-from holdfast.masking.urls import secrets_in_urls
+from holdfast.masking.urls import passwords_before_hosts, secrets_in_urls
 from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 
 _REFERENCE = re.compile(r"\$\{(\w*+)(?::-([^}$]*+))?\}")
 _BETWEEN_WORDS = re.compile(r"[;\s]+")
+_USER_AND_PASSWORD = re.compile(r"[^\s:/@]++:(?!//)(\S++)")
+_USER_SLASH_PASSWORD = re.compile(r"[^\s/@:]++/([^\s/]+)@\S++")
+_USER_IN_URL = re.compile(r"://([^\s:/@]++)@")
+_PWD = re.compile(
+    r"(?<![\w.-])PWD\s*+=\s*+(?:\{([^{}]++)\}|([^\s;{}\"'/][^\s;]*+))"
+)  # in a connection string, not a folder
+_NETRC_PASSWORD = re.compile(r"\bpassword\s++(\S++)")
+_PATH = re.compile(
+    r"(?:\.{0,2}/|~/).*|.*\.(?:cer|crt|db|der|json|kdbx|key|p12|pem|pfx|pub|txt|ya?ml)", re.DOTALL
+)
 _HEADER_FLAGS = {"-H", "--header", "--headers"}
 _USER_FLAGS = {"-u", "--user"}
 _PASSWORD_FLAG = "-p"
@@ -64,9 +74,10 @@ def secrets_in_json(value: Json) -> Iterator[str]:
 
 
 def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets in environment variables or headers of a server: by name, in URLs and settings such as `Password=abc;`, and values that look random."""
+    """The secrets in environment variables or headers of a server: by name, in URLs, connection strings, JSON and command lines, and values that look random."""
     secrets = [*secrets_by_name(entries)]
-    for value in entries.values():
+    for variable, value in entries.items():
+        secrets += _secrets_in_value(variable, value)
         for word in _BETWEEN_WORDS.split(value):
             name, equals, content = word.partition("=")
             if equals and is_secret_name(name):
@@ -75,7 +86,8 @@ def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
                 secrets.append(word)
             elif equals and looks_generated(content):
                 secrets.append(content)
-    return tuple(secrets)
+        secrets += _secrets_within(value)
+    return tuple(dict.fromkeys(secrets))
 
 
 def secrets_by_name(entries: Mapping[str, str]) -> tuple[str, ...]:
@@ -120,16 +132,19 @@ def _secrets_in_argument(word: str, previous: str, program: str) -> Iterator[str
     yield from _secrets_after_flag(previous, word)
     if equals and is_secret_name(name):
         yield value
+    elif equals and (name.startswith("-") or name.isupper()):
+        yield from _secrets_in_value(name, value)
     elif word.startswith(_PASSWORD_FLAG) and program.rpartition("/")[2] in _PROGRAMS_WITH_JOINED_PASSWORD:
         yield word.removeprefix(_PASSWORD_FLAG)
     elif looks_generated(value or word):
         yield value or word
     elif (colon := word.find(": ")) > 0 and is_secret_name(word[:colon]):
         yield from _with_and_without_scheme(word[colon + 2 :].strip())
+    yield from _secrets_within(word)
 
 
 def _secrets_after_flag(flag: str, word: str) -> Iterator[str]:
-    """The secrets in the argument after a flag, such as `-H` or `--password`."""
+    """The secrets in the argument after a flag or a name, such as `-H`, `--password` or `password:`."""
     if flag in _HEADER_FLAGS:
         header, colon, content = word.partition(":")
         if colon and header.strip().lower() not in _HARMLESS_HEADERS:
@@ -139,8 +154,49 @@ def _secrets_after_flag(flag: str, word: str) -> Iterator[str]:
     elif flag == _PASSWORD_FLAG:
         if not _NOT_A_PASSWORD.fullmatch(word):
             yield word
-    elif flag.startswith("-") and "=" not in flag and is_secret_name(flag) and not _OPTION.fullmatch(word):
+    elif "=" in flag or _OPTION.fullmatch(word):
+        return
+    elif flag.startswith("-"):
+        if is_secret_name(flag):
+            yield word
+        yield from _secrets_in_value(flag, word)
+    elif (flag.endswith(":") or (flag.isupper() and flag.isidentifier())) and is_secret_name(flag):
         yield word
+
+
+def _secrets_in_value(name: str, value: str) -> Iterator[str]:
+    """The secrets in the value of a variable, a header or an option: because of its name, if `is_secret_name` does not know it, or because it is a login."""
+    if is_secret_entry_name(name):
+        if not is_secret_name(name) and not _is_harmless(name, value):
+            yield from _with_and_without_scheme(value)
+        if (login := _USER_AND_PASSWORD.fullmatch(value)) is not None:
+            yield login[1]
+        elif name.lower().endswith("dsn"):
+            yield from _USER_IN_URL.findall(value)
+    if names_a_login(name) and (login := _USER_SLASH_PASSWORD.fullmatch(value)) is not None:
+        yield login[1]
+
+
+def _secrets_within(value: str) -> Iterator[str]:
+    """The secrets in a value that is a connection string, JSON, YAML, a command line or the like."""
+    # A reference is no value: `${TOKEN:-default}` is not a name with a value.
+    for secret in secrets_after_names(_REFERENCE.sub("\0", value)):
+        yield from secret.split("\0")
+    yield from passwords_before_hosts(value)
+    yield from (braced or bare for braced, bare in _PWD.findall(value))
+    if "machine" in value and "login" in value:  # as in a file .netrc
+        yield from _NETRC_PASSWORD.findall(value)
+    words = value.split() if "-u" in value and "-p" in value else ()
+    if any(word.startswith("-u") for word in words):  # as for `mysql`
+        yield from (word[2:] for word in words if word.startswith(_PASSWORD_FLAG))
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    """Whether a value under a name such as `KEY`, `SEED` or `DSN` is a path, the number of a random generator, or an address with its own secrets."""
+    if name.lower().endswith("dsn") and any(sign in value for sign in ("://", "@", "=")):
+        return True
+    is_path = _PATH.fullmatch(value) is not None and not looks_generated(value.lstrip("./~"))
+    return is_path or (name.lower().endswith("seed") and value.isdigit())
 
 
 def _with_and_without_scheme(value: str) -> Iterator[str]:

@@ -1,13 +1,12 @@
-"""Find known secrets in a text, in every encoding that they are likely to occur in."""
+"""Find known secrets in a text, however a program has escaped them, and in base64."""
 
 import base64
-import html
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from urllib.parse import quote, quote_plus
+
+from holdfast.masking.escapes import Span, decode_value, may_be_escaped
 
 MIN_SECRET_LENGTH = 6
 """Shorter values occur in ordinary words, so they are masked only as values of a secret name."""
@@ -19,20 +18,17 @@ _MAX_SEPARATE_SEARCHES = 1000
 # a table of them.
 _BEGINNING_LENGTH = 8
 _LINE = re.compile(r"(?!-----)[!-~]{16,}")  # not the first or last line of a PEM file
-_UNCHANGED_BY_ESCAPING = re.compile(r"[A-Za-z0-9._~-]+")
-
-Span = tuple[int, int]
 
 
 def encode_secrets(values: Iterable[str]) -> tuple[str, ...]:
-    """The secrets as they are, escaped for JSON and HTML, percent-encoded and in base64, all split into fragments. Short secrets are left out.
+    """The secrets as they are and in base64, both also with their escapes decoded, all split into fragments. Short secrets are left out.
 
     Of a secret of several lines, such as a private key, each long line without spaces is also a secret: it may be indented elsewhere.
     """
     whole = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
     secrets = {*whole, *(line for value in whole for line in _secret_lines(value))}
-    encodings = {encoding for secret in secrets for encoding in _encodings(secret)}
-    return tuple(sorted({fragment for encoding in encodings for fragment in split_secret(encoding)}))
+    forms = {form for secret in secrets for form in _forms(secret)}
+    return tuple(sorted({fragment for form in forms for fragment in split_secret(form)}))
 
 
 def split_secret(secret: str) -> list[str]:
@@ -61,6 +57,8 @@ class SecretIndex:
         """All secrets in order; None if secrets were added or removed since they were sorted."""
         self._first_two: frozenset[str] = frozenset()
         """The first character, and the first two characters, of each secret in `_sorted`."""
+        self._may_begin_escaped = False
+        """Whether usual encoders may escape the first character of a secret in `_sorted`."""
         self._first_character = re.compile("(?!)")
         """Matches the first character of any secret in `_sorted`."""
         self.add(secrets)
@@ -127,6 +125,12 @@ class SecretIndex:
                 return begin
         return len(text)
 
+    @property
+    def may_begin_escaped(self) -> bool:
+        """Whether usual encoders may escape the first character of a secret."""
+        self._sort()
+        return self._may_begin_escaped
+
     def is_nearly_whole(self, prefix: str) -> bool:
         """Whether this text must not be shown, because it is the first three quarters or more of a secret."""
         if len(prefix) < MIN_SECRET_LENGTH:
@@ -147,8 +151,10 @@ class SecretIndex:
         if ordered is None:
             ordered = sorted(self._counts)
             self._first_two = frozenset(secret[:size] for secret in ordered for size in (1, 2))
-            firsts = "".join({re.escape(secret[0]) for secret in ordered})
+            first_characters = {secret[0] for secret in ordered}
+            firsts = "".join(map(re.escape, first_characters))
             self._first_character = re.compile(f"[{firsts}]" if firsts else "(?!)")
+            self._may_begin_escaped = any(map(may_be_escaped, first_characters))
             self._sorted = ordered
         return ordered
 
@@ -193,41 +199,12 @@ def _secret_lines(value: str) -> list[str]:
     return [found[0] for line in lines if (found := _LINE.fullmatch(line.strip()))] if len(lines) > 1 else []
 
 
-def _encodings(value: str) -> set[str]:
-    """The value in each encoding that it is likely to occur in."""
-    encoded = _base64(value.encode("utf-8", "surrogatepass"))
-    if _UNCHANGED_BY_ESCAPING.fullmatch(value):
-        return {value, *encoded}
-    escaped = json.dumps(value)[1:-1]
-    percent = quote(value, safe="", errors="replace")
-    return {
-        value,
-        escaped,
-        escaped.replace("/", "\\/"),
-        _escape_for_html(escaped),
-        json.dumps(escaped)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        repr(value)[1:-1],
-        html.escape(value, quote=False),
-        html.escape(value),
-        html.escape(value).replace("&#x27;", "&#39;"),
-        percent,
-        _lower_percent(percent),
-        quote(percent),  # in an address inside of an address
-        quote(value, errors="replace"),
-        quote_plus(value, errors="replace"),
-        *encoded,
-    }
-
-
-def _escape_for_html(text: str) -> str:
-    """Escape characters with a meaning in HTML, as some JSON encoders do."""
-    return "".join(f"\\u{ord(letter):04x}" if letter in "<>&='" else letter for letter in text)
-
-
-def _lower_percent(text: str) -> str:
-    first, *rest = text.split("%")
-    return "%".join((first, *(part[:2].lower() + part[2:] for part in rest)))
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it is and in base64, both also without escapes: they are found in a text and in its decoded text."""
+    for form in (secret, *_base64(secret.encode("utf-8", "surrogatepass"))):
+        yield form
+        if len(decoded := decode_value(form)) >= MIN_SECRET_LENGTH:
+            yield decoded
 
 
 def _base64(raw: bytes) -> set[str]:

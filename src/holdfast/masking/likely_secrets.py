@@ -1,6 +1,7 @@
 """Mask likely secrets in a text: values after a secret name or flag, and words that look random. `urls.py` masks those in URLs."""
 
 import re
+from collections.abc import Iterator
 
 from holdfast.masking import MASKED
 from holdfast.masking.secret_names import is_secret_name
@@ -12,6 +13,7 @@ _SCHEME = re.compile(r"(?i)\b((?:bearer|basic)\s{1,3})([a-z0-9._~+/=-]{8,})")
 _ASSIGNMENT = re.compile(r"(?<![\w.-])([\w.-]++)(\\?[\"']?)(\s{0,3}[=:]\s{0,3})(?![=/])")
 _VALUE = re.compile(
     r"\"(?P<double>(?:[^\"\\\n]|\\.)*+)|'(?P<single>(?:[^'\\\n]|\\.)*+)|\\[\"'](?P<escaped>[^\"'\\\n]*+)"
+    r"|\{(?P<braced>[^\s{}\"']++)\}"  # in a connection string for ODBC
     r"|(?P<bare>[^\s\"',;&\\\[{][^\s\"',;&\\]*+)"
 )
 _HEADER_VALUE = re.compile(r"\\?[\"']?(?P<value>[^\"'\\\n]++)")
@@ -60,21 +62,34 @@ def mask_listing(text: str) -> str:
     )
 
 
+def secrets_after_names(text: str) -> Iterator[str]:
+    """The values after secret names and flags in a text, such as a connection string, JSON, or a command line."""
+    for pattern in (_ASSIGNMENT, _FLAG):
+        for begin, end, _ in _values_after(pattern, text):
+            yield text[begin:end]
+
+
 def _mask_after(pattern: re.Pattern[str], text: str) -> str:
     """Mask the value after each secret name or flag."""
     pieces: list[str] = []
-    start = position = 0
+    start = 0
+    for begin, end, masked in _values_after(pattern, text):
+        pieces += (text[start:begin], masked)
+        start = end
+    return "".join((*pieces, text[start:])) if pieces else text
+
+
+def _values_after(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int, str]]:
+    """The start and end of the value after each secret name or flag, and its replacement."""
+    position = 0
     while (found := pattern.search(text, position)) is not None:
         position = found.end()
         if not is_secret_name(found[1]):
             continue
         span = _value_after_flag(found) if pattern is _FLAG else _value_after_name(found)
-        if span is None:
-            continue
-        begin, end, masked = span
-        pieces += (text[start:begin], masked)
-        start = position = end
-    return "".join((*pieces, text[start:])) if pieces else text
+        if span is not None:
+            yield span
+            position = span[1]
 
 
 def _value_after_name(found: re.Match[str]) -> tuple[int, int, str] | None:

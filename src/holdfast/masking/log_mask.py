@@ -4,7 +4,8 @@ import threading
 from dataclasses import dataclass, field
 
 from holdfast.masking import obtained_secrets
-from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, Span, join_spans
+from holdfast.masking.escapes import MAX_ENCODED_LENGTH, Span, find_decoded
+from holdfast.masking.known_secrets import SecretIndex, join_spans
 from holdfast.masking.likely_secrets import mask_likely_secrets
 from holdfast.masking.mask import Mask, mask_json, mask_spans
 from holdfast.masking.secret_shapes import looks_random
@@ -81,7 +82,7 @@ def mask_text(text: str, session_id: str) -> str:
 
 def mask_start(text: str, length: int, session_id: str) -> str:
     """At most the first `length` characters of a text, with known secrets masked. A secret across the cut is masked, too."""
-    return _mask_known(text[: length + MAX_FRAGMENT_LENGTH], session_id)[:length]
+    return _mask_known(text[: length + MAX_ENCODED_LENGTH], session_id)[:length]
 
 
 def _mask_known(text: str, session_id: str) -> str:
@@ -90,6 +91,15 @@ def _mask_known(text: str, session_id: str) -> str:
 
 
 def _find(text: str, session_id: str) -> list[Span]:
+    def find(text: str) -> list[Span]:
+        return _find_undecoded(text, session_id)
+
+    spans = [*find(text), *find_decoded(text, find)]
+    return join_spans(spans) if spans else spans
+
+
+def _find_undecoded(text: str, session_id: str) -> list[Span]:
+    """The spans of the known secrets in a text. Escapes are not decoded."""
     spans = [
         *_in_all_records.find(text),
         *obtained_secrets.find(text, session_id or obtained_secrets.ANY_SESSION),
@@ -102,4 +112,4 @@ def _find(text: str, session_id: str) -> list[Span]:
             for secrets in of_session
             for span in secrets.in_own_records.index.find(text)
         )
-    return join_spans(spans) if spans else spans
+    return spans

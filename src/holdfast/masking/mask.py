@@ -6,7 +6,16 @@ from itertools import accumulate
 from weakref import WeakValueDictionary
 
 from holdfast.masking import MASKED, obtained_secrets
-from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, Span, encode_secrets, join_spans
+from holdfast.masking.escapes import (
+    MAX_ENCODED_LENGTH,
+    Decoded,
+    Span,
+    decode,
+    find_decoded,
+    has_escapes,
+    unfinished_escapes,
+)
+from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, encode_secrets, join_spans
 from holdfast.masking.likely_secrets import mask_likely_secrets
 from holdfast.masking.secret_names import is_secret_value, value_name
 from holdfast.masking.urls import mask_url_passwords
@@ -22,14 +31,14 @@ FindSpans = Callable[[str], list[Span]]
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Masks known secrets, in every encoding that they are likely to occur in.
+    """Masks known secrets, however they are escaped, and in base64.
 
     By default, a mask also masks the secrets that this process has obtained by the time that the mask is used, such as the
     tokens of logins.
     """
 
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The secrets in all encodings. Long ones are split into fragments."""
+    """The secrets in all forms that `encode_secrets` returns. Long ones are split into fragments."""
     includes_obtained: bool = True
     """Whether the secrets that this process has obtained are also masked."""
     session_id: str = ""
@@ -43,12 +52,12 @@ class Mask:
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "Mask":
-        """A mask for these values, in all encodings that `encode_secrets` returns."""
+        """A mask for these values, in all forms that `encode_secrets` returns."""
         return cls(encode_secrets(values))
 
     @property
     def size(self) -> int:
-        """The number of masked fragments of secrets, in all encodings."""
+        """The number of masked fragments of secrets, in all forms."""
         return len(self.secrets) + (obtained_secrets.count(self.session_id) if self.includes_obtained else 0)
 
     @property
@@ -76,23 +85,64 @@ class Mask:
 
     def contains(self, text: str) -> bool:
         """Whether there is a known secret in a text. Usually there is none, and then this is faster than `find`."""
-        return (bool(self.secrets) and self.index.contains(text)) or (
-            self.includes_obtained and obtained_secrets.contains(text, self.session_id)
+        return self._contains(text) or (
+            has_escapes(text) and any(self._contains(part.text) for part in decode(text))
         )
 
     def find(self, text: str) -> list[Span]:
         """The spans of the known secrets in a text, in order."""
-        spans = self.index.find(text) if self.secrets else []
-        obtained = obtained_secrets.find(text, self.session_id) if self.includes_obtained else []
-        return join_spans([*spans, *obtained]) if obtained else spans
+        spans = [*self._find(text), *find_decoded(text, self._find)]
+        return join_spans(spans) if spans else spans
 
     def find_partial_at_end(self, text: str) -> int:
         """The index at which an unfinished known secret may begin at the end of the text; the length of the text if there is none."""
+        first = self._find_partial(text)
+        offset = max(0, len(text) - MAX_ENCODED_LENGTH)
+        tail = text[offset:]
+        parts = [*decode(tail)]
+        for end, is_left_out in unfinished_escapes(tail):
+            parts.append(Decoded(tail[:end]))
+            if not is_left_out and self._may_begin_escaped:
+                first = min(first, offset + end)
+        for part in parts:
+            if (begin := self._find_partial(part.text)) < len(part.text):
+                first = min(first, offset + part.locate([(begin, begin + 1)])[0][0])
+        return first
+
+    def ends_with_nearly_whole(self, text: str) -> bool:
+        """Whether the text must not be shown, because it ends with the first three quarters or more of a known secret."""
+        tail = text[-MAX_ENCODED_LENGTH:]
+        texts = [
+            tail,
+            *(part.text for part in decode(tail)),
+            *(Decoded(tail[:end]).text for end, _ in unfinished_escapes(tail)),
+        ]
+        return any(
+            self._is_nearly_whole(each[begin:])
+            for each in texts
+            for begin in range(max(0, len(each) - MAX_FRAGMENT_LENGTH), len(each))
+        )
+
+    # These methods search a text as it is, without decoding its escapes.
+
+    def _contains(self, text: str) -> bool:
+        return (bool(self.secrets) and self.index.contains(text)) or (
+            self.includes_obtained and obtained_secrets.contains(text, self.session_id)
+        )
+
+    def _find(self, text: str) -> list[Span]:
+        spans = self.index.find(text) if self.secrets else []
+        return [*spans, *obtained_secrets.find(text, self.session_id)] if self.includes_obtained else spans
+
+    def _find_partial(self, text: str) -> int:
         index = self.index.find_partial_at_end(text) if self.secrets else len(text)
         return min(index, obtained_secrets.find_partial_at_end(text, self.session_id))
 
-    def is_nearly_whole(self, prefix: str) -> bool:
-        """Whether this text must not be shown, because it is the first three quarters or more of a known secret."""
+    @property
+    def _may_begin_escaped(self) -> bool:
+        return self.index.may_begin_escaped or obtained_secrets.may_begin_escaped(self.session_id)
+
+    def _is_nearly_whole(self, prefix: str) -> bool:
         return self.index.is_nearly_whole(prefix) or obtained_secrets.is_nearly_whole(prefix, self.session_id)
 
     def mask_known(self, text: str) -> str:
@@ -123,7 +173,7 @@ class Mask:
 
     def mask_start(self, text: str, length: int) -> str:
         """At most the first `length` characters of a text, with known secrets masked. A secret across the cut is masked, too."""
-        return self.mask_known(text[: length + MAX_FRAGMENT_LENGTH])[:length]
+        return self.mask_known(text[: length + MAX_ENCODED_LENGTH])[:length]
 
     def mask_all(self, text: str) -> str:
         """Mask known and likely secrets. Use this method for log lines, errors and listings, but not for content."""

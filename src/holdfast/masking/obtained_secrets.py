@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from holdfast.masking.known_secrets import SecretIndex, Span, encode_secrets, split_secret
+from holdfast.masking.escapes import Span
+from holdfast.masking.known_secrets import SecretIndex, encode_secrets, split_secret
 from holdfast.masking.secret_shapes import looks_random
 
 CONTEXT_TOKEN_START = "eyJhbGciOiJFZERTQSIsImtpZCI6I"
@@ -166,7 +167,7 @@ def count(session_id: str = "") -> int:
 
 
 def contains(text: str, session_id: str = "") -> bool:
-    """Whether there is an obtained secret in a text of this session."""
+    """Whether there is an obtained secret in a text of this session. Escapes are not decoded."""
     if _CLIENT_TOKEN_START in text and _CLIENT_TOKEN.search(text):
         return True
     if session_id not in _by_session and session_id != ANY_SESSION:  # the usual case
@@ -175,7 +176,7 @@ def contains(text: str, session_id: str = "") -> bool:
 
 
 def find(text: str, session_id: str = "") -> list[Span]:
-    """The spans of obtained secrets in a text of this session."""
+    """The spans of obtained secrets in a text of this session. Escapes are not decoded."""
     return _find(text, _indexes(session_id))
 
 
@@ -184,6 +185,11 @@ def find_partial_at_end(text: str, session_id: str = "") -> int:
     partial = _PARTIAL_CLIENT_TOKEN.search(text, max(0, len(text) - _CLIENT_TOKEN_LENGTH + 1))
     partial_token = len(text) if partial is None else partial.start()
     return min([partial_token, *(index.find_partial_at_end(text) for index in _indexes(session_id))])
+
+
+def may_begin_escaped(session_id: str = "") -> bool:
+    """Whether usual encoders may escape the first character of an obtained secret."""
+    return any(index.may_begin_escaped for index in _indexes(session_id))
 
 
 def is_nearly_whole(prefix: str, session_id: str = "") -> bool:

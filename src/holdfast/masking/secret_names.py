@@ -51,12 +51,39 @@ _AFTER_HARMLESS_PASS = _words("along args by criteria fail if number on over rat
 _ORDINARY_WORDS = _words(
     "donkey flunkey hockey jockey lackey latchkey malarkey mickey monkey smokey turkey whiskey"
 )
+# Also secret as the last word of a name that a person chose for a variable, a header or an option.
+_SECRET_LAST_WORDS = _words("basic dsn mnemonic phrase pin pw salt sasl seed")
+_ORDINARY_PATS = _words("compat expat spat")
+_LOGIN_WORDS = _words("conn connect connection database db dsn login oracle sqlplus userid")
 _FOLDER_VARIABLES = {"PWD", "OLDPWD"}  # here, `PWD` means a folder, not a password
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a value with this name is likely a secret."""
     return name not in _FOLDER_VARIABLES and _is_secret(name[-_MAX_NAME:])
+
+
+def is_secret_entry_name(name: str) -> bool:
+    """Whether a value with this name in a server's entry is likely a secret: a variable, a header or an option.
+
+    More names are secret there than in arguments and results, where `key` and `seed` are ordinary words.
+    """
+    if is_secret_name(name):
+        return True
+    words = [word.lower() for word in _WORD.findall(name[-_MAX_NAME:]) if not word.isdigit()]
+    if not words or name in _FOLDER_VARIABLES or words[-1] in _ORDINARY_WORDS:
+        return False
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last in ("key", "keys"):
+        return before not in _BEFORE_HARMLESS_KEY
+    if last.endswith("key"):
+        return last.removesuffix("key") not in _BEFORE_HARMLESS_KEY
+    return last in _SECRET_LAST_WORDS or (last.endswith("pat") and last not in _ORDINARY_PATS)
+
+
+def names_a_login(name: str) -> bool:
+    """Whether a value with this name may be written as `user/password@host`."""
+    return not _LOGIN_WORDS.isdisjoint(word.lower() for word in _WORD.findall(name[-_MAX_NAME:]))
 
 
 def is_secret_value(name: str, value: Json) -> bool:

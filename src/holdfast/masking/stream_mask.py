@@ -11,7 +11,7 @@ _SHORT = 3
 class StreamMask:
     """Masks a stream of text. The end of a piece is delayed while it may be the beginning of a known secret.
 
-    The delayed text is shorter than `MAX_FRAGMENT_LENGTH`, and the time for a piece does not depend on the earlier pieces.
+    The delayed text is at most `MAX_ENCODED_LENGTH` characters long, and the time for a piece does not depend on the earlier pieces.
     """
 
     def __init__(self, mask: Mask) -> None:
@@ -66,9 +66,7 @@ class StreamMask:
         if not text:
             return ""
         self._sent += text
-        # A secret may also begin after the first character.
-        ends = (self._sent[begin:] for begin in range(len(self._sent)))
-        self._sent_is_masked = any(map(self._mask.is_nearly_whole, ends))
+        self._sent_is_masked = self._mask.ends_with_nearly_whole(self._sent)
         return MASKED if self._sent_is_masked else text
 
     def _mask_part(self, text: str, spans: list[tuple[int, int]], begin: int, end: int) -> str:

@@ -13,6 +13,13 @@ Replacer = Callable[[str], str]
 # Texts may be hostile, so every pattern takes linear time.
 _URL = re.compile(r"://[^\s\"'<>`\\]++")
 _PARAMETER = re.compile(r"[^&;]++")
+_BETWEEN_WORDS = re.compile(r"[\s\"']+")
+# `user:password@host`, `user:password@tcp(host)/database`. Addresses of packages have the same form: `npm:name@latest`, `image:tag@sha256:0a`.
+_LOGIN = re.compile(
+    r"(?:[\w.-]++=)?+(?!(?:acct|bitbucket|cargo|docker|file|gem|git|github|gitlab|jdbc|jsr|link|mailto|npm|oci|patch|pkg|portal|pypi|sips?|workspace|xmpp):)"
+    r"[^:/@=]++:(?!\\)(?:([^/]+)@(?!sha\d+:)(?:[A-Za-z\[]|\d+\.\d+\.\d+\.\d)|(.+)@(?:tcp|unix)\()"
+)
+_ORACLE_LOGIN = re.compile(r"\w++:[^/@]*+/(.+)@")
 _HOOKS = {"hook", "hooks", "webhook", "webhooks"}  # in a path, all that follows is masked: `/hooks/T0/B1`
 
 
@@ -41,6 +48,15 @@ def secrets_in_urls(text: str) -> Iterator[str]:
 
         _replace_in_url(url[3:], collect, every_query_value=False)
         yield from secrets
+
+
+def passwords_before_hosts(text: str) -> Iterator[str]:
+    """The passwords in a value of the configuration that are before a host, as in a URL, but without its scheme: `user:password@host`."""
+    for word in _BETWEEN_WORDS.split(text) if "@" in text else ():
+        _, is_oracle, rest = word.partition("jdbc:oracle:")
+        found = _ORACLE_LOGIN.match(rest) if is_oracle else _LOGIN.match(word)
+        if found is not None:
+            yield found[found.lastindex or 0]
 
 
 def _mask(value: str) -> str:

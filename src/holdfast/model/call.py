@@ -10,6 +10,19 @@ from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 
 
+class Grant:
+    """The user's permission for a call whose server asks for input. It stays valid when the client continues the call with that input.
+
+    The session sets `basis` when the user allows the call, and asks again if the basis is another one when the call is continued.
+    """
+
+    __slots__ = ("basis",)
+
+    def __init__(self) -> None:
+        self.basis: object = None
+        """The tool, mode and rules under which the user allowed the call; None if the user was not asked."""
+
+
 # Structs, because each call creates two or three: a frozen dataclass takes several times as long.
 class Forwarding(msgspec.Struct, frozen=True, kw_only=True):
     """What a gateway passes on from the request of its client, besides the arguments."""
@@ -18,12 +31,12 @@ class Forwarding(msgspec.Struct, frozen=True, kw_only=True):
     """Further members of the request's params, without `_meta`. The values are JSON that is not decoded."""
     capabilities: JsonObject | None = None
     """The capabilities of the client, if the request declares them."""
-    is_permitted: bool = False
-    """Whether the user permitted this call before: its server then asked for input, and the client now repeats the call with that input."""
+    grant: Grant = msgspec.field(default_factory=Grant)
+    """The user's permission. If the call continues after its server asked for input, it is that of the call that was interrupted."""
 
     def __repr__(self) -> str:
         """Without the params: they may be secret."""
-        return f"<Forwarding {'permitted' if self.is_permitted else 'not permitted'}>"
+        return f"<Forwarding {'not permitted' if self.grant.basis is None else 'permitted'}>"
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):

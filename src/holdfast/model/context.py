@@ -41,6 +41,17 @@ class SessionContext:
     roots: tuple[str, ...] = ()
     user_id: str | None = None
     parent_session_id: SessionId | None = None
+    quota_owner: str = ""
+    """Who pays for the session, in every quota of what the sessions of this process share. It is neither stored nor sent.
+
+    At the gateway, this is the client's credential, because one credential can open many sessions. A session inside another one
+    has the other one's owner. Empty: the session itself; see `payer`.
+    """
+
+    @property
+    def payer(self) -> str:
+        """The owner in quotas: `quota_owner`, or else the session itself."""
+        return self.quota_owner or self.session_id
 
 
 class HasContext(Protocol):

@@ -9,6 +9,7 @@ from holdfast.model import codes
 from holdfast.model.context import CONTEXT_FIELDS, META_KEY, SessionContext, context_env
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.normal_form import fold_key
 from holdfast.model.settings_section import SettingsSection
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -60,9 +61,9 @@ class ContextAliases(SettingsSection):
 
     @property
     def folded_keys(self) -> frozenset[str]:
-        """Every `_meta` key that the aliases use, case-folded. Only the host sets them in what servers get."""
+        """Every `_meta` key that the aliases use, as `fold_key` returns it. Only the host sets them in what servers get."""
         keys = (*self.workspace_keys, *self.session_keys)
-        return frozenset(name.casefold() for name in (*keys, *(_path(key)[0] for key in keys)))
+        return frozenset(fold_key(name) for name in (*keys, *(_path(key)[0] for key in keys)))
 
     def env(self, context: SessionContext) -> dict[str, str]:
         """The context as environment variables, under the aliases."""

@@ -5,6 +5,7 @@ from typing import NoReturn, TypeVar
 
 from holdfast.model.codes import Code, named
 from holdfast.model.json import Json
+from holdfast.model.visible_text import escape_hidden
 
 T = TypeVar("T")
 
@@ -17,9 +18,16 @@ WHY_SILENT = (
 
 
 class HoldfastError(Exception):
-    """An error that the caller can act on: a stable code, which may be given by its name, and a message for users."""
+    """An error that the caller can act on: a stable code, which may be given by its name, and a message for users.
+
+    Control characters and invisible ones are escaped in the message, because it may contain a name or a path.
+    """
+
+    has_own_words = True
+    """Whether the message was written by Holdfast. The words of a server or a tool's author are not changed."""
 
     def __init__(self, code: Code | str, message: str, **details: Json) -> None:
+        message = escape_hidden(message) if self.has_own_words else message
         super().__init__(message)
         self.code = named(code) if isinstance(code, str) else code
         self.message = message

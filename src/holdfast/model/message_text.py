@@ -6,9 +6,9 @@ from typing import Protocol
 from holdfast.model.visible_text import quote_line
 
 _MAX_TITLE = 80  # characters
-# What may stand between the letters of `<from`, because a model may overlook it: anything but letters, digits, `_`, `<` and `>`; and the
-# four letters of Unicode that are not drawn.
-_BETWEEN = r"(?:[^\w<>]|[\u115f\u1160\u3164\uffa0])*"
+# What may stand between the letters of `<from`, because a model may overlook it: anything but letters, digits, `_`, `>` and what begins a tag; and
+# the four letters of Unicode that are not drawn.
+_BETWEEN = r"(?:[^\w<>\uff1c\ufe64]|[\u115f\u1160\u3164\uffa0])*"
 _FROM_TAG = re.compile(f"[<\uff1c\ufe64]{_BETWEEN.join(('', *'from'))}", re.IGNORECASE)
 
 

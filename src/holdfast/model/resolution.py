@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.model.server import ServerSpec
-from holdfast.model.visible_text import display_name
+from holdfast.model.visible_text import display_name, display_path, escape_hidden
 
 
 class Stage(StrEnum):
@@ -29,6 +29,9 @@ class Refusal:
     stage: Stage
     reason: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", escape_hidden(self.reason))
+
     @property
     def display_name(self) -> str:
         """The name for messages. It is quoted if it could pose as a text of Holdfast: a project or a client may have chosen it."""
@@ -46,10 +49,13 @@ class SessionWarning:
     stage: Stage
     text: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", escape_hidden(self.text))
+
     @property
     def subject(self) -> str:
         """What the warning is about: the server or the folder, for messages."""
-        return display_name(self.server) if self.server else display_name(self.folder, 300)
+        return display_name(self.server) if self.server else display_path(self.folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

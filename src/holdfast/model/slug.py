@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.normal_form import normalize
 
 SLUG_LENGTH = 64
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -33,7 +34,7 @@ def parse_slug(text: str) -> str:
 
 def slugify(name: str) -> str:
     """The slug of a name: lower-case, without accents, and hyphenated; `workspace` if no letter or digit of a slug is left."""
-    plain = unicodedata.normalize("NFKD", name.casefold())
+    plain = normalize("NFKD", name.casefold())
     without_accents = "".join(character for character in plain if not unicodedata.combining(character))
     slug = re.sub(r"[^a-z0-9]+", "-", without_accents).strip("-")[:SLUG_LENGTH].strip("-")
     return slug or "workspace"

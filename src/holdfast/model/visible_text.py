@@ -4,6 +4,8 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+from holdfast.model.normal_form import normalize
+
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)?", re.DOTALL)
 _INVISIBLE_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 # Letters and marks that are not drawn: fillers, joiners, variation selectors, the empty Braille cell, the null notehead.
@@ -43,6 +45,23 @@ def replace_invisible(text: str, replacement: Callable[[str], str]) -> str:
     return "".join(char if char.isprintable() else replacement(char) for char in text)
 
 
+def escape_hidden(text: str) -> str:
+    """Escape control characters and invisible ones, also letters that `repr` keeps, such as U+2800.
+
+    Line breaks, tabs, all spaces, joined emoji, and bytes of file names that are not UTF-8 stay.
+    """
+    if is_visible(text):
+        return text
+    return "\u200d".join(replace_invisible(piece, _escape_char) for piece in split_at_emoji_joiners(text))
+
+
+def _escape_char(char: str) -> str:
+    if char in "\n\t" or unicodedata.category(char) in ("Zs", "Cs"):
+        return char
+    number = ord(char)
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
+
+
 def quote(text: str) -> str:
     """The text as a JSON string in ASCII, so that no letter looks like another, and spaces at the end are visible.
 
@@ -55,7 +74,7 @@ def quote(text: str) -> str:
 
 def _unescape_accented(found: re.Match[str]) -> str:
     letter = chr(int(found[1], 16)) if found[1] else ""
-    base, *marks = unicodedata.normalize("NFD", letter) or " "
+    base, *marks = normalize("NFD", letter) or " "
     is_accented = base in _ACCENTED and bool(marks) and all(map(_ACCENTS.__contains__, marks))
     return letter if letter and (is_accented or letter in _OTHER_LETTERS) else found[0]
 
@@ -97,6 +116,11 @@ def display_name(name: str, limit: int = 80) -> str:
     if _PLAIN_NAME.fullmatch(name):
         return name
     return quote_line(_MARKUP.sub("?", to_line(name[: 4 * limit])), limit)
+
+
+def display_path(path: str) -> str:
+    """A path, for a message: quoted like a name, unless it is plain. Words of ours in its place, such as `the client`, stay."""
+    return display_name(path, 300) if "/" in path else path
 
 
 def replace_surrogates(text: str) -> str:

@@ -8,6 +8,7 @@ from holdfast.model.reserved_variables import risky_variable_reason
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
+from holdfast.model.visible_text import display_path
 from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.server_names import normal_form, skeleton
 
@@ -45,11 +46,9 @@ def admit(resolution: Resolution, trust: Trust, answers: ServerAnswers = NO_ANSW
         taken = by_name.setdefault(normal_form(server.name), server)
         if taken.name == server.name and taken is not server:
             if taken.origin == server.origin:
-                return (
-                    f"A second entry in {server.origin} has this name, and is not used. Rename one of them."
-                )
+                return f"A second entry in {display_path(server.origin)} has this name, and is not used. Rename one of them."
             return (
-                f"The entry in {server.origin} is not used: a server in {taken.origin} has the same name. "
+                f"The entry in {display_path(server.origin)} is not used: a server in {display_path(taken.origin)} has the same name. "
                 "Rename one of them."
             )
         look_alike = by_skeleton.setdefault(skeleton(server.name), server)
@@ -108,16 +107,18 @@ def _why_variables_refused(server: ServerSpec, trust: Trust) -> str | None:
     for name in server.transport.env:
         if why := risky_variable_reason(name):
             if server.source is Source.CLIENT and server.always_confined:
-                return f"env: {name} may not come from {server.origin} for a server that runs confined: {why}. Remove it."
+                return f"env: {name} may not come from {display_path(server.origin)} for a server that runs confined: {why}. Remove it."
             return (
-                f"env: {name} may not come from {server.origin} in a sandboxed session: {why}. "
+                f"env: {name} may not come from {display_path(server.origin)} in a sandboxed session: {why}. "
                 "Remove it, or open the session in a direct workspace."
             )
     return None
 
 
 def _looks_like(other: ServerSpec) -> str:
-    return f"Its name looks like {other.name!r}, a server in {other.origin}. Rename one of them."
+    return (
+        f"Its name looks like {other.name!r}, a server in {display_path(other.origin)}. Rename one of them."
+    )
 
 
 def _not_for_sandboxed_sessions(server: ServerSpec) -> str:

@@ -266,7 +266,8 @@ def approved_program_folders(tx: ReadTx) -> frozenset[str]:
         project = PurePosixPath(origin).parent
         found.add(str(project))
         if path.startswith("../"):
-            found.add(os.path.normpath((project / path).parent))
+            place = os.path.normpath(project / path)
+            found.add(place if path.endswith("/") else os.path.dirname(place))  # noqa: PTH120 - a name, not a path yet
     return frozenset(found)
 
 

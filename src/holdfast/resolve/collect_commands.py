@@ -17,6 +17,7 @@ from holdfast.resolve.command_words import (
     DATA_SUFFIXES,
     NPM_SETTINGS_FILES,
     PACKAGE_SOURCE_FILES,
+    SETTINGS_SUFFIXES,
     TASK_FILES,
     VERSION_FILES,
     NamedCode,
@@ -30,6 +31,7 @@ from holdfast.resolve.command_words import (
     imports_from_working_folder,
     is_manifest,
     launcher_files,
+    names_files_by_pattern,
     problem_with_workspace_option,
     reads_import_maps,
     runs_task_files,
@@ -47,7 +49,13 @@ from holdfast.resolve.manifests import (
     task_words,
     without_quotes,
 )
-from holdfast.resolve.program_imports import PYTHON_MODULES, import_candidates, javascript_candidates
+from holdfast.resolve.program_imports import (
+    JAVASCRIPT_MODULES,
+    PYTHON_MODULES,
+    import_candidates,
+    javascript_candidates,
+    loads_computed_names,
+)
 from holdfast.resolve.script_languages import Language
 
 _MAX_SOURCE_ENTRIES = 50_000  # how many files and folders may be below a folder that is searched for sources
@@ -102,6 +110,8 @@ class CommandCollector:
         )
         for base in bases:
             self._add_named(argv, base)
+            if names_files_by_pattern(argv):
+                self._add_all_scripts(base)
             for word in argv:
                 if word.startswith("@"):  # a file with more arguments
                     self._files.queue_command(
@@ -113,6 +123,14 @@ class CommandCollector:
             if suffixes := source_suffixes(argv):
                 self._add_sources(base, suffixes)
         return bases
+
+    def _add_all_scripts(self, folder: str) -> None:
+        """Add all code directly in a folder, because a name that the shell computes may stand for any of it."""
+        self._files.is_partial = True
+        for path in _files_in(folder):
+            suffix = PurePosixPath(path).suffix.lower()
+            if suffix in CODE_SUFFIXES - SETTINGS_SUFFIXES or os.access(path, os.X_OK):
+                self._files.add(path)
 
     def add_module_folder(self, folder: str) -> None:
         """Add all Python modules in a folder that `PYTHONPATH` names, and below it. Each Python that the command starts may import them."""
@@ -187,6 +205,10 @@ class CommandCollector:
     def _add_inline_code(self, text: str, base: str) -> None:
         """Add the modules and files that code in the command names: `python -c 'import server'`, `node -e 'require("./x")'`."""
         source, languages = text.encode(errors="replace"), (Language.PYTHON, Language.JAVASCRIPT)
+        if loads_computed_names(source, languages):
+            self._files.is_partial = True
+            for suffixes in (PYTHON_MODULES, JAVASCRIPT_MODULES):
+                self._files.add_sibling_modules(base, suffixes, with_content=True)
         for path in import_candidates(f"{base}/code", source, languages, (base, f"{base}/src")):
             self._packages.add_imported_file(path)
         for word in dict.fromkeys(words_in_code(text)):

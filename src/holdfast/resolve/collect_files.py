@@ -4,13 +4,14 @@ import hashlib
 import os
 import sys
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePosixPath
 
-from holdfast.model.real_path import real_path
+from holdfast.model.real_path import StepBudget, follow_links, real_path
 from holdfast.resolve.bytecode import SOURCE_SUFFIXES, mentions_bytecode
 from holdfast.resolve.command_words import MAX_WORDS
 from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES, FileHashes
+from holdfast.resolve.kernel_paths import names_kernel_path
 from holdfast.resolve.manifests import task_words, without_quotes
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
@@ -61,7 +62,7 @@ class FileCollector:
         self.reads_bytecode = False
         """Whether Python may run compiled modules in a `__pycache__` of the project."""
         self._approved = approved
-        self._listed: set[tuple[str, tuple[str, ...]]] = set()
+        self._listed: set[tuple[str, tuple[str, ...], bool]] = set()
         self._languages: dict[str, frozenset[Language]] = {}
         self._seen_commands: set[tuple[str, ...]] = set()
         self._compiled: dict[str, list[str]] = {}
@@ -78,14 +79,20 @@ class FileCollector:
         if len(self.files) >= MAX_FILES:
             self.is_partial = True
             return
-        real = real_path(path)
+        self.project.check_link(path)
+        real, passed = real_path(path), follow_links(path, StepBudget()).passed
         self.python_sources.update((place, None) for place in (path, real) if place.endswith(SOURCE_SUFFIXES))
         # Of a link to a system file, only the target's path is hashed, because system updates change the content.
         if real.startswith(SYSTEM_PREFIXES) and not self.project.is_below(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
             self._check_approved(relative, self.files[relative])
+            self._add_way(passed)
             return
         start = self._hash(path, relative)
+        self._add_way(passed)
+        if not self.project.is_below(real):  # its folder must be read-only for confined servers, too
+            self.is_partial |= not self.project.include_imported(real)
+            self.add(real, runner=runner)
         self.reads_bytecode |= path.endswith(SOURCE_SUFFIXES) and mentions_bytecode(start)
         if start.startswith(b"#!"):
             self.queue_command(start[2:].partition(b"\n")[0].decode(errors="replace").split(), self.folder)
@@ -103,14 +110,17 @@ class FileCollector:
         self._seen_commands.add(command)
         self.commands.append((words, folder))
 
-    def add_sibling_modules(self, folder: str, suffixes: tuple[str, ...]) -> None:
+    def add_sibling_modules(
+        self, folder: str, suffixes: tuple[str, ...], *, with_content: bool = False
+    ) -> None:
         """Add the names of all modules with these suffixes in a folder.
 
-        Compiled modules, and modules with a name of the standard library, are also hashed.
+        Compiled modules, and modules with a name of the standard library, are also hashed. With `with_content`, all are: a source in
+        the folder may load them by a computed name.
         """
-        if (folder, suffixes) in self._listed or not self.project.has_folder(folder):
+        if (folder, suffixes, with_content) in self._listed or not self.project.has_folder(folder):
             return
-        self._listed.add((folder, suffixes))
+        self._listed.add((folder, suffixes, with_content))
         for name in module_names(folder, suffixes):
             self.hashes.check_deadline(folder)
             if name == UNCHECKED:
@@ -120,11 +130,25 @@ class FileCollector:
             relative = os.path.relpath(f"{folder}/{name}", self.folder) + "/" * name.endswith("/")
             self._check_approved(relative)
             self.sibling_modules.add(relative)
-            if name.endswith(COMPILED_SUFFIXES):
+            if name.endswith(COMPILED_SUFFIXES) or (with_content and not name.endswith("/")):
                 self.add(f"{folder}/{name}")
             elif module in sys.stdlib_module_names:
                 for file in python_module_candidates(folder, module):
                     self.add(file)
+
+    def _add_way(self, passed: Iterable[str]) -> None:
+        """Add the links and folders outside of the project that lead to a file: they decide which file it is."""
+        for place in passed:
+            if self.project.is_below(place) or place.startswith((*SYSTEM_PREFIXES, "/etc/")):
+                continue
+            relative = os.path.relpath(place, self.folder)
+            if os.path.islink(place):  # noqa: PTH114 - a name, not a path yet
+                target = os.fsencode(os.readlink(place))  # noqa: PTH115 - a name, not a path yet
+                self.files[relative] = hashlib.sha256(b"link to " + target).hexdigest()
+            else:
+                relative = f"{relative}/"
+                self.files[relative] = hashlib.sha256(b"folder").hexdigest()
+            self._check_approved(relative, self.files[relative])
 
     def compiled_variants(self, path: str) -> list[str]:
         """For `x.so`: the modules `x.cpython-313-x86_64-linux-gnu.so` and the like, which Python prefers to `x.py`."""
@@ -140,7 +164,7 @@ class FileCollector:
     def _search(self, path: str, start: bytes, runner: str) -> None:
         """Search a file for the files that it runs, in each language that it may be in."""
         languages = script_languages(path, start, runner)
-        self.is_partial |= bool(languages) and len(start) >= MAX_SCANNED_BYTES
+        self.is_partial |= bool(languages) and (len(start) >= MAX_SCANNED_BYTES or b"\0" in start)
         languages -= self._languages.get(path, frozenset())
         self._languages[path] = languages | self._languages.get(path, frozenset())
         if Language.SHELL in languages:
@@ -152,7 +176,8 @@ class FileCollector:
 
     def _queue_script(self, path: str, start: bytes) -> None:
         """Queue the words of a shell script as commands. A computed folder is left out: `"$DIR/server.js"` is `server.js`."""
-        text = start.decode(errors="replace").replace("\\\n", " ")
+        text = start.decode(errors="replace").replace("\\\n", " ").replace("\0", "")  # shells skip NUL
+        self.is_partial |= names_kernel_path(text)
         for each in (text, without_quotes(text)):
             words = [
                 word.partition("/")[2] if word.startswith(("$", "/")) and not _exists(word) else word

@@ -9,7 +9,12 @@ from pathlib import PurePosixPath
 from holdfast.resolve.collect_files import FileCollector
 from holdfast.resolve.command_words import CODE_SUFFIXES, MAX_WORDS, PACKAGE_FILES, package_name, shell_words
 from holdfast.resolve.manifests import mapped_files, package_scripts
-from holdfast.resolve.program_imports import UNCHECKED, javascript_candidates, python_module_candidates
+from holdfast.resolve.program_imports import (
+    JAVASCRIPT_MODULES,
+    UNCHECKED,
+    javascript_candidates,
+    python_module_candidates,
+)
 
 _MAX_LOOK_UPS = 50_000  # at how many paths imported files are looked for
 _PYTHON_MANIFESTS = (
@@ -54,6 +59,8 @@ class PackageCollector:
                 self._files.is_partial = True
                 return False
             self._looked_up.add(path)
+            if _is_file(path):
+                self._files.is_partial |= not self._project.include_imported(path)
             self._files.add(path, runner=runner)
             for compiled in self._files.compiled_variants(path):
                 self._files.add(compiled)
@@ -98,6 +105,9 @@ class PackageCollector:
         self._files.add(f"{folder}/package.json")
         for target in mapped_files(self._project.read_package(folder)):
             self.add_imported_file(UNCHECKED if "*" in target else self._project.absolute(target, folder))
+            if "*" in target:  # any name in this folder, and perhaps below it
+                mapped = self._project.absolute(_parent(target.partition("*")[0]), folder)
+                self._files.add_sibling_modules(mapped, JAVASCRIPT_MODULES, with_content=True)
 
     def add_module(self, name: str, base: str) -> None:
         """Add a Python module that is imported by name."""

@@ -149,6 +149,8 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(_PROCFILE_RUNNERS, _PROCFILES),
 }
+SETTINGS_SUFFIXES = frozenset((".json", ".jsonc", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env"))
+"""Files of settings. A program does not load the code next to them, unless they are a launcher's manifest."""
 MANIFEST_NAMES = frozenset(name for names in _LAUNCHER_FILES.values() for name in names)
 """The names of the files that launchers read. Code in their folder runs because of them."""
 # Files that contain commands. The files of the project that these commands name belong to the program, too.
@@ -264,7 +266,8 @@ _SHELL_SEPARATORS = re.compile(r"[\s;&|()<>\"'`]+")
 _OPTION_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m([^/]*)")
 _MODULE = re.compile(r"\w+(?:\.\w+)*")
 _URL_SUFFIX = re.compile(r"[?#].*", re.DOTALL)
-_PATTERN = re.compile(r"[*?]|\[.")
+# What a shell replaces: patterns, braces, variables, `$'…'`, commands in backticks and `~`.
+_PATTERN = re.compile(r"[*?{$`~]|\[.")
 _EXPANDS_PATTERNS = frozenset(("find", "fd", "xargs", "parallel", "watchexec", "entr"))
 _MAX_PATHS_IN_WORD = 100
 _MAX_SHELL_TEXT = 65536
@@ -341,7 +344,7 @@ def tool_settings(argv: Sequence[str]) -> list[str]:
 
 
 def names_files_by_pattern(argv: Sequence[str]) -> bool:
-    """Whether a pattern in the command stands for files that it may run: `sh -c 'python serv*.py'`."""
+    """Whether a pattern or variable in the command stands for files that it may run: `sh -c 'python serv*.py'`."""
     words = [*_words(argv)]
     can_expand = any(SHELL.fullmatch(name) or name in _EXPANDS_PATTERNS for name in map(program_name, words))
     return can_expand and any(_PATTERN.search(word) for word in words)
@@ -550,6 +553,8 @@ def _possible_paths(word: str) -> Iterator[str]:
         yield word[2:]
     if word.startswith("file://"):
         yield word.removeprefix("file://")
+    if word.startswith("$") and "/" in word:  # in shell text: `$PWD/server.js`
+        yield word.partition("/")[2]
     if word.startswith("@"):
         yield word.removeprefix("@")
     if "?" in word or "#" in word:  # Node also takes a URL: `--import=./hook.mjs?v=1`

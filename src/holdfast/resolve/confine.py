@@ -14,6 +14,7 @@ from holdfast.model.quota import Quota
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
+from holdfast.model.visible_text import display_path
 from holdfast.resolve.approved_variables import PYTHON_PATH, absolute_python_path
 from holdfast.resolve.command_words import named_scripts, runs_absolute_script, runs_relative_script
 from holdfast.resolve.relative_code import loads_relative_code
@@ -137,7 +138,7 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
     for root in policy.roots:
         if root not in server.confinement.roots:
             text = (
-                f"It cannot use {root}, which was added to the session: you approved it for {PurePath(server.origin).parent}. "
+                f"It cannot use {root}, which was added to the session: you approved it for {display_path(str(PurePath(server.origin).parent))}. "
                 "To let it read that folder, run: "
                 f"{shlex.join(['holdfast', 'servers', 'approve', server.name, '--confined', '--readable', root])}"
             )
@@ -178,7 +179,7 @@ def _how_to_let_it_write(server: ServerSpec) -> str:
         case Source.APP | Source.OPERATOR | Source.USER:
             granted = server.transport.writable if isinstance(server.transport, Stdio) else ()
             names = json.dumps([*granted, "."])
-            return f'To let it write there, write "writable": {names} in its entry in {server.origin or "its configuration"}.'
+            return f'To let it write there, write "writable": {names} in its entry in {display_path(server.origin) or "its configuration"}.'
 
 
 def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> ServerSpec:

@@ -21,6 +21,7 @@ from holdfast.model.server import Stdio
 from holdfast.model.untrusted_file import open_untrusted_file
 from holdfast.resolve.command_words import (
     DATA_SUFFIXES,
+    SETTINGS_SUFFIXES,
     NamedFile,
     base_folders,
     find_named_items,
@@ -28,8 +29,6 @@ from holdfast.resolve.command_words import (
 )
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
-# Files of settings. A program does not load the code next to them, unless they are a launcher's manifest.
-_SETTINGS_SUFFIXES = frozenset((".json", ".jsonc", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env"))
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # An absolute path, also after an option (`-I/shop`) and in code (`sys.path.insert(0, '/shop')`).
 _PATH_IN_TEXT = re.compile(r"(?:(?<![\w./~$}*-])|(?<=^-\w))/[^\s'\"`;|&()<>,:=]*")
@@ -151,7 +150,7 @@ def _paths_to_protect(path: str, *, is_program: bool) -> Iterator[str]:
         # For `node x`, the file x.js next to the folder x has precedence.
         yield from (str(name.parent),) if is_program else ()
         return
-    if is_program or is_manifest(name.name) or suffix not in (*DATA_SUFFIXES, *_SETTINGS_SUFFIXES):
+    if is_program or is_manifest(name.name) or suffix not in (*DATA_SUFFIXES, *SETTINGS_SUFFIXES):
         yield from (str(PurePosixPath(place).parent) for place in (path, followed.real) if place)
         yield from _loaded_by(Path(path))
 

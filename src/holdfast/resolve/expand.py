@@ -8,6 +8,7 @@ from holdfast.masking.configured_secrets import secrets_in_mapping
 from holdfast.model.resolution import Refusal, Resolution, Stage
 from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio, Transport
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport
+from holdfast.resolve.kernel_paths import check_no_kernel_paths
 
 MAX_EXPANDED_LENGTH = 1024 * 1024
 """The maximum length of all expanded strings of one entry. A short entry can refer to a long variable many times."""
@@ -116,6 +117,7 @@ def _expand_server(server: ServerSpec, environ: Mapping[str, str]) -> ServerSpec
     transport = _expand_transport(server.transport, Expander(environ))
     try:
         check_transport(transport)
+        check_no_kernel_paths(replace(server, transport=transport))
     except RefusedEntryError as error:
         raise RefusedEntryError(
             f"{error} Check the variables that it refers to: {', '.join(names)}."

@@ -15,7 +15,7 @@ _TEXT = re.compile(r"[^\"'\[\]{},\r]+")
 _RECIPE_PREFIX = re.compile(r"^\t[ \t@+-]+", re.MULTILINE)  # in a Makefile: `-@node server.js`
 _INCLUDE = re.compile(r"^[ \t]*(?:[-s]?include|import\??|mod\??|load|!include)[ \t]+(.+)$", re.MULTILINE)
 _LINE_BREAKS = re.compile(r"\r\n|\r|\n")
-_END_OF_KEY = re.compile(r"[ \t]*(?:=|:(?=[ \t]|$))")
+_END_OF_KEY = re.compile(r"=|:(?=[ \t]|$)")
 _PLAIN_KEY = re.compile(r"[^\"'\\$]*")  # quotes, escapes and variables could hide the name of a setting
 _NOT_LETTERS = re.compile(r"[^A-Za-z]")
 # Settings of npm and pnpm that decide what runs, without `-` and `_`.
@@ -137,7 +137,7 @@ def included_files(text: str) -> list[str]:
 def problem_with_npm_settings(text: str) -> str:
     """A message if a .npmrc or pnpm-workspace.yaml makes npm run code that no command names; empty otherwise."""
     for number, line in enumerate(_LINE_BREAKS.split(text), 1):
-        key = _END_OF_KEY.split(line.strip(), 1)[0]
+        key = _END_OF_KEY.split(line.strip(), 1)[0].rstrip()
         if key.startswith(("#", ";")):
             continue
         if not _PLAIN_KEY.fullmatch(key):

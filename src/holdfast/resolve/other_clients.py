@@ -1,6 +1,5 @@
 """Import servers from the config files of other MCP clients."""
 
-import itertools
 import os
 import re
 import sys
@@ -78,18 +77,23 @@ def read_servers(text: bytes, app: ClientApp, path: Path) -> tuple[ImportedServe
             codes.BAD_ARGUMENT, f"{path} is not valid JSON: {error}. Correct the file, then import again."
         ) from None
     imported: dict[str, ImportedServer] = {}
+    last_numbers: dict[str, int] = {}
     for keys in app.keys:
         for project, servers in _find_tables(content, keys):
             for name, entry in servers.items():
                 if isinstance(entry, dict) and (project or name not in imported):
-                    unique = _unique(name, imported)
+                    unique = _unique(name, imported, last_numbers)
                     imported[unique] = _convert_entry(unique, entry, project, app)
     return tuple(imported.values())
 
 
-def _unique(name: str, taken: Collection[str]) -> str:
-    numbered = (f"{name}-{number}" for number in itertools.count(2))
-    return name if name not in taken else next(other for other in numbered if other not in taken)
+def _unique(name: str, taken: Collection[str], last_numbers: dict[str, int]) -> str:
+    """The name, or the name with the next number that is free. `last_numbers` has the last number of each name."""
+    unique = name
+    while unique in taken:
+        last_numbers[name] = last_numbers.get(name, 1) + 1
+        unique = f"{name}-{last_numbers[name]}"
+    return unique
 
 
 def _find_tables(content: Json, keys: tuple[str, ...], project: str = "") -> Iterator[tuple[str, JsonObject]]:

@@ -13,20 +13,30 @@ UNCHECKED = ""
 """Yielded instead of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
 _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
-_MAX_IMPORT_LIST = 2000  # how many characters between the brackets of `from x import (…)` are searched
-# A match ends before the imported names: what looks like an import may be in a string or a comment, and must not hide one after it.
-_PYTHON_IMPORT = re.compile(
-    r"(?:^|[;:])[ \t]*(?:from([\w. \t]{1,1000}?)import\b|import\b)[ \t]*", re.MULTILINE
+# No pattern here may begin at many places and read to the same end from each: the cost must be linear in the source. So each repetition
+# is possessive (`++`), and stops at the character with which the pattern begins.
+# From `from` or `import` to the end of the line, over brackets and escaped line ends. What looks like an import may be in a string or a
+# comment: then the text that it swallows is searched with it.
+_PYTHON_IMPORT = re.compile(r"\b(?:from|import)\b(?:[^\n\\(]++|\\.|\((?:[^)#]++|#[^\n]*+)*+\)?)*+", re.DOTALL)
+# Python also takes other letters than those of ASCII, and compares names in their NFKC form.
+_PYTHON_WORD = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff]++")
+_MAX_WORD = 1000  # a longer word is not normalized: it costs the square of the length
+_RELATIVE_IMPORT = re.compile(r"\bfrom[ \t\f\r\n\\]*+(\.[. \t\f\r\n\\]*+)")
+_STAR_IMPORT = re.compile(r"\bimport[( \t\f\r\n\\]*+\*")
+# With these words, a Python source can import or run files under names that it computes, or from other folders.
+_PYTHON_COMPUTES = frozenset(
+    (
+        *("exec", "eval", "execfile", "__import__", "__builtins__", "builtins", "importlib", "import_module"),
+        *("imp", "runpy", "run_module", "run_path", "pkgutil", "zipimport", "site", "addsitedir"),
+        *("__path__", "meta_path", "path_hooks", "marshal", "ctypes"),
+        *("subprocess", "Popen", "execv", "execve", "execvp", "posix_spawn"),
+    )
 )
-_PYTHON_IMPORT_CALL = re.compile(
-    r"\b(?:__import__|import_module|run_module)\s{0,20}\(\s{0,20}[\"'](\.{0,9})([\w.]{1,1000})[\"']"
-)
-_NAMES = re.compile(r"[\w., \t*]*")
-_NAMES_IN_BRACKETS = re.compile(r"\([\w\s,]*")
-_COMMENT = re.compile(r"#[^\n]*")
+_CHANGES_SEARCH = re.compile(r"\bsys\s*+\.\s*+path\b|\bfrom\s++sys\b|\bsys\s++as\b")
+_SEARCH_WORDS = frozenset(("path", "site", "addsitedir", "__path__"))
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_CODING = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-_BLANK_OR_COMMENT = re.compile(rb"[ \t\f]*(?:#|$)")
+_CODING = re.compile(rb"[ \t\f]*+#.*?coding[:=][ \t]*+([-\w.]+)")
+_BLANK_OR_COMMENT = re.compile(rb"[ \t\f]*+(?:#|$)")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _USUAL_CODINGS = (
     "utf-8",
@@ -41,35 +51,46 @@ _USUAL_CODINGS = (
 )
 # Any quoted relative path. It may not be an import, but hashing an extra file does no harm. The quotation marks are not
 # part of a match: the one that ends a text in a comment may begin an import.
-_JAVASCRIPT_IMPORT = re.compile(r"(?<=[\"'`])\.{1,2}(?:[/\\][^\"'`\n]*)?(?=[\"'`])")
-_JAVASCRIPT_URL = re.compile(
-    r"(?<=\bURL\()\s{0,20}[\"'`]([^\"'`\n]+)(?=[\"'`])"
-)  # `new URL("worker.js", import.meta.url)`
+_JAVASCRIPT_IMPORT = re.compile(r"(?<=[\"'`])\.{1,2}(?:[/\\][^\"'`\n]*+)?(?=[\"'`])")
+_JAVASCRIPT_WORD = re.compile(r"[\w$]++")
+_JAVASCRIPT_URL = re.compile(r"\bURL\b")  # `new URL("worker.js", import.meta.url)`
+_URL_WINDOW = 300  # in how many characters after `URL` the path is looked for
 _JAVASCRIPT_ESCAPE = re.compile(
-    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\}|([0-3]?[0-7]{1,2})|(\r?\n)|([^\w\s]))"
+    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*+([0-9a-fA-F]{0,6})\}|([0-3]?[0-7]{1,2})|(\r\n|[\r\n\u2028\u2029])|([^xu0-7]))"
 )
+_CONTROL_ESCAPES = frozenset("nrtbfv")
+# With these words, a JavaScript source can load files under names that it computes.
+_JAVASCRIPT_COMPUTES = frozenset(
+    (
+        *("eval", "Function", "createRequire", "__dirname", "__filename", "meta", "fork", "Worker", "vm"),
+        *("child_process", "_load", "Module", "runMain", "cwd"),
+    )
+)
+# `require` and `import(` with anything but a text in quotes or, after `.`, a call of `require.resolve`.
+_COMPUTED_IMPORT = re.compile(
+    r"\brequire\b(?!\s*+\(\s*+[\"'][^\"'\n]*+[\"']\s*+\))|\bimport\s*+\((?!\s*+[\"'][^\"'\n]*+[\"']\s*+\))"
+)
+# An absolute path is not looked up: it may lead to any file of the computer.
+_ABSOLUTE_IMPORT = re.compile(r"\b(?:require|import|from)\s*+(?:\(\s*+)?[\"'`](?:[/\\]|file:)")
+_KERNEL_PATH = re.compile(rb"/proc/|/dev/fd\b")
 _URL_IGNORES = str.maketrans("\\", "/", "\t\r\n")
 _ADDED_SUFFIXES = (*JAVASCRIPT_SUFFIXES, ".json", ".node")
 _PYTHON_COMPILED_SUFFIXES = (".pyc", ".so", ".abi3.so")
-_NAME = re.compile(r"[^\W\d]\w*")
-_AS = re.compile(r"\bas\b")
-_CHANGES_SEARCH = re.compile(
-    r"\bsys\s*\.\s*path\b|\bfrom[ \t]+sys[ \t]+import\b.*\bpath\b|\baddsitedir\b|\b__path__\b"
-)
 _QUOTED = re.compile(r"""["']([^"']+)["']""")
-_QUOTED_PATH = re.compile(r"(?<=[\"'])[\w.-][\w./-]{0,200}(?=[\"'])")
+_TEXT_IN_QUOTES = re.compile(r"(?<=[\"'`])[^\"'`\n]{1,255}+(?=[\"'`])")
 COMPILED_SUFFIXES = (".pyc", ".so", ".node")
 """The suffixes of compiled modules. They are hashed, but not searched for imports."""
 PYTHON_MODULES = (*PYTHON_SUFFIXES, ".pyc", ".so")
 JAVASCRIPT_MODULES = (".js", ".cjs", ".mjs", ".node")
 _MAX_ENTRIES = 5000
+_MAX_ENTRIES_OF_SOURCE = 50_000  # how many entries of folders are compared with the words of one source
 _MAX_PACKAGES = 500
 
 
 def import_candidates(
     path: str, source: bytes, languages: Collection[Language], search_folders: Iterable[str] = ()
 ) -> Iterator[str]:
-    """The paths at which the files that a source imports can be. Most of them do not exist.
+    """The paths at which the files that a source imports can be. For JavaScript, most of them do not exist.
 
     `languages` are the languages that the source may be in. `search_folders` are the folders in which Python looks for modules, in addition
     to the folder of the source.
@@ -78,35 +99,54 @@ def import_candidates(
     if Language.JAVASCRIPT in languages:
         yield from _imported_by_javascript(folder, source)
     if Language.PYTHON in languages:
-        # For Python, a CR ends a line too, and a form feed is a space.
-        text = _decode_python(source).replace("\r\n", "\n").replace("\r", "\n").replace("\f", " ")
-        text = text.replace("\\\n", " ")
-        if "\ufffd" in text:  # in a name, it would stand for letters that are not known
+        text = _decode_python(source)
+        words, are_all = _imported_words(text)
+        if not are_all or "\ufffd" in text:  # in a name, U+FFFD would stand for letters that are not known
             yield UNCHECKED
-        statements, is_whole = _import_statements(text)
-        if not is_whole:
-            yield UNCHECKED
-        places = dict.fromkeys((folder, *search_folders))
-        for root in places:
-            yield from _imported_by_python(folder, root, statements)
-        for dots, name in dict.fromkeys(_PYTHON_IMPORT_CALL.findall(text)):
-            for base in (_folder_above(folder, len(dots) - 1),) if dots else places:
-                yield from python_module_candidates(base, name)
+        dots = max((found[1].count(".") for found in _RELATIVE_IMPORT.finditer(text)), default=0)
+        own = [_folder_above(folder, level) for level in range(min(max(dots, 1), _MAX_MODULE_DEPTH))]
+        finder = _ModuleFinder(words, has_star=_STAR_IMPORT.search(text) is not None)
+        for root in dict.fromkeys((*own, *search_folders)):
+            yield from finder.find(root, is_package=dots > 0 and root in own)
 
 
-def added_search_folders(path: str, source: bytes) -> list[str]:
+def loads_computed_names(source: bytes, languages: Collection[Language]) -> bool:
+    """Whether a source may load files that `import_candidates` does not find: by a computed name, or in a way that is not read here.
+
+    It may also just contain such a word: rather too often than too rarely.
+    """
+    if b"\0" in source or _KERNEL_PATH.search(source):
+        return True
+    if Language.PYTHON in languages:
+        text = _decode_python(source)
+        words, _ = _python_words(text)
+        if words & _PYTHON_COMPUTES or ("sys" in words and _CHANGES_SEARCH.search(text)):
+            return True
+    if Language.JAVASCRIPT in languages:
+        text = _without_escapes(source.decode(errors="replace"))
+        words = frozenset(found[0] for found in _JAVASCRIPT_WORD.finditer(text))
+        return bool(
+            words & _JAVASCRIPT_COMPUTES or _COMPUTED_IMPORT.search(text) or _ABSOLUTE_IMPORT.search(text)
+        )
+    return False
+
+
+def added_search_folders(path: str, source: bytes, working_folder: str = "") -> list[str]:
     """The folders that a Python source may add to those in which Python looks for modules: `sys.path.insert(0, "lib")`.
 
-    If the source changes `sys.path`, these are all paths in quotes, relative to its own folder and to the one above. Most of them do
-    not exist.
+    If the source can change `sys.path`, these are all paths in quotes, relative to its own folder, to the one above and to the working folder.
+    Most of them do not exist. `UNCHECKED` is among them if there are too many.
     """
     text = _decode_python(source)
-    if not _CHANGES_SEARCH.search(text):
+    words, _ = _python_words(text)
+    if not words & _SEARCH_WORDS or not words & {"sys", "site", "addsitedir", "__path__"}:
         return []
     folder = path.rpartition("/")[0]
-    names = [*dict.fromkeys(_QUOTED_PATH.findall(text))][:_MAX_PACKAGES]
+    names = [*dict.fromkeys(name.rstrip("/") for name in _TEXT_IN_QUOTES.findall(text))]
     above = folder.rpartition("/")[0]
-    return [f"{base}/{name}" for base in (folder, above) for name in ("", *names)]
+    bases = dict.fromkeys(filter(None, (folder, above, working_folder)))
+    found = [f"{base}/{name}" for base in bases for name in ("", *names[:_MAX_PACKAGES]) if "\0" not in name]
+    return [*found, UNCHECKED] if len(names) > _MAX_PACKAGES else found
 
 
 def inline_metadata_texts(source: bytes) -> list[str]:
@@ -187,14 +227,37 @@ def _module_candidates(path: str) -> Iterator[str]:
 
 
 def _decode_python(source: bytes) -> str:
-    """The text of a Python source. Python compares names in their NFKC form."""
+    """The text of a Python source."""
     has_mark = source.startswith(_BYTE_ORDER_MARK)
     source = source.removeprefix(_BYTE_ORDER_MARK)
     coding = "utf-8" if has_mark else _python_coding(source)
-    if coding not in _USUAL_CODINGS:
-        return "\ufffd"
-    text = source.decode(coding, "replace")
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return source.decode(coding, "replace") if coding in _USUAL_CODINGS else "\ufffd"
+
+
+def _python_words(text: str) -> tuple[frozenset[str], bool]:
+    """All words of a text, as Python compares names, and whether these are all."""
+    words = {
+        found[0] for found in _PYTHON_WORD.finditer(text)
+    }  # not `findall`: other threads may run in between
+    if text.isascii():
+        return frozenset(words), True
+    others = [word for word in words if not word.isascii()]
+    short = [word for word in others if len(word) <= _MAX_WORD]
+    # Normalized, a word can have characters that end it.
+    words.update(part for word in short for part in _PYTHON_WORD.findall(unicodedata.normalize("NFKC", word)))
+    return frozenset(words), len(short) == len(others)
+
+
+def _imported_words(text: str) -> tuple[frozenset[str], bool]:
+    """The words by which a source can import modules, and whether these are all.
+
+    They are those of import statements and, if the source can compute names, those of texts in quotes.
+    """
+    lines = text.replace("\r\n", "\n")
+    parts = [found[0] for found in _PYTHON_IMPORT.finditer(lines)]
+    if _PYTHON_COMPUTES & _python_words(text)[0]:
+        parts += (found[0] for found in _TEXT_IN_QUOTES.finditer(lines))
+    return _python_words("\n".join(parts))
 
 
 def _python_coding(source: bytes) -> str:
@@ -207,67 +270,46 @@ def _python_coding(source: bytes) -> str:
     return "utf-8"
 
 
-def _import_statements(source: str) -> tuple[dict[tuple[str | None, str], None], bool]:
-    """The import statements of a source: for each, the package after `from` (None for `import`) and the names. And whether no names are missing."""
-    statements: dict[tuple[str | None, str], None] = {}
-    are_all = True
-    for statement in _PYTHON_IMPORT.finditer(source):
-        names, is_whole = _imported_names(source, statement.end())
-        statements[statement[1], names] = None
-        are_all &= is_whole
-    return statements, are_all
+class _ModuleFinder:
+    """Finds the modules whose names are among the words of one source."""
 
+    def __init__(self, words: Collection[str], *, has_star: bool) -> None:
+        self._words = words
+        self._has_star = has_star
+        self._entries_left = _MAX_ENTRIES_OF_SOURCE
 
-def _imported_by_python(
-    folder: str, root: str, statements: Iterable[tuple[str | None, str]]
-) -> Iterator[str]:
-    modules: set[str] = set()
-    for package, imported in statements:
-        if package is None:
-            for module in imported.split(","):
-                # `import a . b as\tc`: white space may surround the dots and `as`.
-                name = "".join(_AS.split(module, 1)[0].split())
-                yield from python_module_candidates(root, name)
-            continue
-        name = "".join(package.split())
-        prefix = name.lstrip(".")
-        base = _folder_above(folder, len(name) - len(prefix) - 1) if name != prefix else root
-        if prefix:
-            yield from python_module_candidates(base, prefix)
-        if prefix.count(".") >= _MAX_MODULE_DEPTH:
-            continue
-        inner = "/".join((base, *filter(None, prefix.split("."))))
-        if "*" in imported:
-            yield from _all_modules(inner)
-        for module in (f"{inner}/{each}" for each in _NAME.findall(imported)):
-            if (
-                module not in modules
-                and len(os.fsencode(module)) - len(os.fsencode(inner)) <= _MAX_NAME_BYTES
-            ):
-                modules.add(module)
-                yield from _module_candidates(module)
+    def find(self, folder: str, *, is_package: bool, depth: int = 0) -> Iterator[str]:
+        """The paths of the modules in a folder, and in the folders below it that a word names.
 
-
-def _imported_names(source: str, start: int) -> tuple[str, bool]:
-    """The names that an import statement lists from this position on, and whether these are all of them."""
-    if not source.startswith("(", start):
-        line = _NAMES.match(source, start)
-        return line[0] if line is not None else "", True
-    text = _COMMENT.sub("", source[start : start + _MAX_IMPORT_LIST])  # a comment may contain a bracket
-    names = _NAMES_IN_BRACKETS.match(text)
-    return names[0] if names is not None else "", names is None or names.end() < len(text)
-
-
-def _all_modules(folder: str) -> Iterator[str]:
-    """All modules of a package: `from package import *` imports those that its `__all__` names."""
-    if os.path.isdir(folder):  # noqa: PTH112 - a name, not a path yet
-        for name in module_names(folder, PYTHON_MODULES):
-            if name == UNCHECKED:
-                yield UNCHECKED
-            else:
-                yield from (
-                    _module_candidates(f"{folder}/{name}") if name.endswith("/") else (f"{folder}/{name}",)
-                )
+        `is_package` says whether `from … import *` may stand for all modules directly in the folder.
+        """
+        if depth > _MAX_MODULE_DEPTH or self._entries_left <= 0:
+            yield UNCHECKED
+            return
+        files: list[str] = []  # not yielded here: a caller that stops early would leave the folder open
+        folders: list[str] = []
+        takes_all = is_package and self._has_star
+        try:
+            with os.scandir(folder) as entries:
+                for entry in islice(entries, _MAX_ENTRIES):
+                    self._entries_left -= 1
+                    is_named = entry.name.partition(".")[0] in self._words
+                    if (is_named or takes_all) and entry.name.endswith(PYTHON_MODULES):
+                        files.append(entry.path)
+                    elif is_named and "." not in entry.name and entry.is_dir():
+                        folders.append(entry.path)
+                is_complete = next(entries, None) is None
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except (OSError, ValueError):
+            is_complete = False
+        yield from files
+        if not is_complete:
+            yield UNCHECKED
+        for inner in folders:
+            yield from _module_candidates(f"{inner}/__init__")
+            yield from _module_candidates(f"{inner}/__main__")
+            yield from self.find(inner, is_package=True, depth=depth + 1)
 
 
 def _folder_above(folder: str, levels: int) -> str:
@@ -278,14 +320,25 @@ def _folder_above(folder: str, levels: int) -> str:
 
 def _imported_by_javascript(folder: str, source: bytes) -> Iterator[str]:
     text = source.decode(errors="replace")
-    names = _JAVASCRIPT_IMPORT.findall(text) + _JAVASCRIPT_URL.findall(text)
-    if "\\" in text:  # `'.\\/x.js'` and `'\\x2e/x.js'` are `./x.js`
-        names += _JAVASCRIPT_IMPORT.findall(_JAVASCRIPT_ESCAPE.sub(_unescaped, text))
+    names = _JAVASCRIPT_IMPORT.findall(text)
+    plain = _without_escapes(text)
+    if plain is not text:  # `'.\\/x.js'` and `'\\x2e/x.js'` are `./x.js`
+        names += _JAVASCRIPT_IMPORT.findall(plain)
+    read = 0
+    for found in _JAVASCRIPT_URL.finditer(plain):
+        end = found.end() + _URL_WINDOW
+        names += _TEXT_IN_QUOTES.findall(plain, max(read, found.end()), end)
+        read = end - 1  # the quotation mark before a text may be the last character that was read
     for name in dict.fromkeys(names):
         # A module's name is a URL, too: `./x.js?v=1` and `./%78.js` are x.js.
         url = unquote(re.split(r"[?#]", name, maxsplit=1)[0].translate(_URL_IGNORES))
         for path in dict.fromkeys((name, url)):
             yield from javascript_candidates(f"{folder}/{path.rstrip('/')}")
+
+
+def _without_escapes(text: str) -> str:
+    """A JavaScript source with its escapes replaced, as in its strings; the text itself if it has none."""
+    return _JAVASCRIPT_ESCAPE.sub(_unescaped, text) if "\\" in text else text
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -294,7 +347,9 @@ def _unescaped(escape: re.Match[str]) -> str:
         return chr(int(octal, 8))
     if digits := two or four or more:
         return chr(min(int(digits, 16), 0x10FFFF))
-    return "" if line_end else other
+    if line_end or more is not None:
+        return ""
+    return "\t" if other in _CONTROL_ESCAPES else other  # a URL is read without tabs and line breaks
 
 
 def _is_package(folder: str) -> bool:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 
+from holdfast.model.mounts import is_within
 from holdfast.model.search_path import absolute_search_path
 from holdfast.model.untrusted_file import UnusableFileError
 from holdfast.resolve.bytecode import compiled_modules
@@ -12,7 +13,6 @@ from holdfast.resolve.collect_commands import CommandCollector
 from holdfast.resolve.collect_files import FileCollector, UnapprovedPartError
 from holdfast.resolve.collect_packages import MAX_FOLDERS, PackageCollector
 from holdfast.resolve.command_words import (
-    names_files_by_pattern,
     problem_with_missing_script,
     problem_with_workspace_option,
 )
@@ -20,9 +20,11 @@ from holdfast.resolve.file_hashes import FileHashes
 from holdfast.resolve.program import Program, quote_path
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
+    UNCHECKED,
     added_search_folders,
     import_candidates,
     inline_metadata_texts,
+    loads_computed_names,
     module_suffixes,
 )
 from holdfast.resolve.script_languages import Language
@@ -30,7 +32,7 @@ from holdfast.resolve.version_managers import has_version_manager
 
 # Node runs an imported file with any other suffix as JavaScript.
 _NOT_SOURCES = (".json", ".node", ".wasm", *COMPILED_SUFFIXES)
-_parent = os.path.dirname
+_is_folder, _parent = os.path.isdir, os.path.dirname
 
 
 def read_program(
@@ -73,7 +75,6 @@ def _collect(
 ) -> bool:
     """Collect all files. Return whether the command names some of them."""
     argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
-    files.is_partial |= names_files_by_pattern(argv)
     packages = PackageCollector(files)
     added = [files.project.absolute(name) for name in module_folders]
     collector = CommandCollector(
@@ -108,14 +109,19 @@ def _search(
             continue
         path, start, languages = files.to_scan.popleft()
         files.hashes.check_deadline(path)
-        files.add_sibling_modules(_parent(path), module_suffixes(languages))
+        suffixes = module_suffixes(languages)
+        is_computed = loads_computed_names(start, languages)
+        files.is_partial |= is_computed
+        files.add_sibling_modules(_parent(path), suffixes, with_content=is_computed)
         runner = ""
         if Language.JAVASCRIPT in languages:
             runner = "node"
             if not PurePosixPath(path).name.startswith("."):
                 packages.add_package_of(path)
         if Language.PYTHON in languages:
-            roots += _added_roots(files, path, start, roots)
+            for root in (added := _added_roots(files, path, start, roots)):
+                files.add_sibling_modules(root, (*suffixes, ".pth"), with_content=is_computed)
+            roots += added
             for text in inline_metadata_texts(start):
                 local = files.project.absolute(text, _parent(path))
                 if files.project.has_folder(local):
@@ -129,8 +135,19 @@ def _search(
 
 def _added_roots(files: FileCollector, path: str, start: bytes, roots: Collection[str]) -> list[str]:
     """The folders of the project in which Python also looks for modules, because a source says so."""
-    named = dict.fromkeys(map(os.path.normpath, added_search_folders(path, start)))
-    found = [folder for folder in named if folder not in roots and files.project.has_folder(folder)]
+    found: list[str] = []
+    for named in dict.fromkeys(added_search_folders(path, start, files.folder)):
+        files.hashes.check_deadline(path)
+        if named == UNCHECKED:
+            files.is_partial = True
+        elif _is_folder(named) and (folder := os.path.normpath(named)) not in (*roots, *found):
+            if not files.project.has(folder):
+                if named.endswith("/"):  # the source does not name it
+                    continue
+                # A folder above the project is part of it only if a module is found there.
+                if not is_within(files.folder, folder):
+                    files.is_partial |= not files.project.include_imported(folder)
+            found.append(folder)
     files.is_partial |= len(roots) + len(found) > MAX_FOLDERS
     return found[: max(0, MAX_FOLDERS - len(roots))]
 

@@ -27,12 +27,12 @@ class Language(StrEnum):
 
 def script_languages(path: str, start: bytes, runner: str = "") -> frozenset[Language]:
     """The languages that a script may be in, by its path and its beginning. `runner` is the program that runs it, if that is known."""
-    if b"\0" in start:
-        return frozenset()
     first_line = start[2:].partition(b"\n")[0].decode(errors="replace") if start.startswith(b"#!") else ""
     by_line = {*_languages_of_programs(first_line.split())}
     languages = {*_languages_of_programs([runner]), *by_line}
     match PurePosixPath(path).suffix:
+        case "" if b"\0" in start:
+            pass  # a compiled program
         case "":
             languages |= {Language.PYTHON, Language.JAVASCRIPT}
             if not first_line and PurePosixPath(path).name not in MANIFEST_NAMES:

@@ -3,6 +3,7 @@
 import unicodedata
 from functools import lru_cache
 
+from holdfast.model.normal_form import normalize
 from holdfast.model.visible_text import strip_invisible
 
 MAX_NAME_LENGTH = 128
@@ -65,13 +66,13 @@ def why_bad_name(name: str) -> str | None:
 @lru_cache(_CACHED_NAMES)
 def normal_form(name: str) -> str:
     """The form in which names are compared: case-folded, and with compatibility characters such as `ﬁ` replaced."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
+    return normalize("NFKC", normalize("NFKC", name).casefold()).strip()
 
 
 @lru_cache(_CACHED_NAMES)
 def skeleton(name: str) -> str:
     """The skeleton of a name: equal for names that look alike (compare Unicode TR 39)."""
-    decomposed = unicodedata.normalize("NFKD", normal_form(name))
+    decomposed = normalize("NFKD", normal_form(name))
     shapes = "".join(char for char in decomposed if unicodedata.category(char) not in _MARKS)
     return shapes.translate(_TO_ASCII)
 

@@ -29,9 +29,11 @@ from holdfast.model.server import (
     app_service,
 )
 from holdfast.model.trust import Trust, parse_trust
+from holdfast.model.visible_text import display_path
 from holdfast.resolve.approved_variables import is_covered_by_approval, module_folders, what_approval_covers
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport, quote_name
 from holdfast.resolve.expand import find_variables
+from holdfast.resolve.kernel_paths import check_no_kernel_paths
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import (
     APPROVED_KEYS,
@@ -116,7 +118,9 @@ def _parse(entry: ServerEntry, kind: type[T]) -> T:
     try:
         return msgspec.convert(entry.value, kind)
     except msgspec.ValidationError as error:
-        raise RefusedEntryError(f"{_describe(error, kind)} Correct it in {entry.origin}.") from None
+        raise RefusedEntryError(
+            f"{_describe(error, kind)} Correct it in {display_path(entry.origin)}."
+        ) from None
 
 
 def _describe(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> str:
@@ -152,7 +156,9 @@ def _make_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
 
 def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
     if fields.disabled:
-        raise RefusedEntryError(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
+        raise RefusedEntryError(
+            f'It is disabled in {display_path(entry.origin)}. Remove "disabled" there to use it.'
+        )
     is_trusted = entry.source in TRUSTED_SOURCES
     server = ServerSpec(
         name=entry.name,
@@ -172,6 +178,7 @@ def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
     server = replace(server, identity=server_identity(server))
     if not find_variables(server):  # otherwise `expand_servers` checks the expanded values
         check_transport(server.transport)
+    check_no_kernel_paths(server)
     return server
 
 
@@ -235,7 +242,7 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
             )
         if why := _why_variable_refused(entry, name, value):
             raise RefusedEntryError(
-                f"env: {name} may not come from {entry.origin}: {why}. Remove it there, or {COPY_HELP}."
+                f"env: {name} may not come from {display_path(entry.origin)}: {why}. Remove it there, or {COPY_HELP}."
             )
     for index, host in enumerate(fields.network):
         if "*" in host:
@@ -310,7 +317,7 @@ def _warnings(entry: ServerEntry, fields: EntryFields) -> list[SessionWarning]:
     if not ignored:
         return []
     text = (
-        f"These keys have no effect in {entry.origin}: {', '.join(ignored)}. "
+        f"These keys have no effect in {display_path(entry.origin)}: {', '.join(ignored)}. "
         "Only the operator's list, your own list and `Host(servers=…)` can set them."
     )
     return [SessionWarning(server=entry.name, stage=Stage.VALIDATE, text=text)]

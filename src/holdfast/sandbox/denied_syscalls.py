@@ -23,6 +23,9 @@ _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
     "acct": (163, 89), "fanotify_init": (300, 262), "lookup_dcookie": (212, 18), "nfsservctl": (180, 42),
     "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "uselib": (134, None),
     "ustat": (136, None), "sysfs": (139, None), "vhangup": (153, 58), "_sysctl": (156, None),
+    # Second names of files (hard links). What protects a file is a mount on one name, or compares paths: a server could make
+    # another name early, and change the file by that name after a person has approved it.
+    "link": (86, None), "linkat": (265, 37),
     # Landlock (access rules of the server's own), and secret memory, which no other process can read.
     "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "landlock_restrict_self": (446, 446),
     "memfd_secret": (447, 447),

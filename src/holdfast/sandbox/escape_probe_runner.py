@@ -46,6 +46,7 @@ ESCAPE_PROBES: Mapping[str, str] = {
     "use_keyrings": "use the kernel's keyrings",
     "gain_privileges": "gain privileges",
     "leave_setuid_file": "leave a setuid file behind",
+    "link_files": "give a file a second name (hard link)",
     "write_to_system": "write to system folders",
     "make_processes": "start more processes than its quota",
     "take_memory": "allocate more memory than its quota",

@@ -178,6 +178,17 @@ def _leave_setuid_file(targets: Targets) -> str | None:
     return "left a setuid file in its root" if any(mode & stat.S_ISUID for mode in modes) else None
 
 
+def _link_files(targets: Targets) -> str | None:
+    file = Path(targets["root"]) / "one name"
+    file.touch()
+    try:
+        os.link(file, Path(targets["root"]) / "second name")
+    finally:
+        file.unlink()
+    (Path(targets["root"]) / "second name").unlink()
+    return "gave a file a second name, a hard link"
+
+
 def _write_to_system(_: Targets) -> str | None:
     if os.access("/usr", os.W_OK):
         return "can write to /usr"
@@ -271,7 +282,7 @@ _PROBES: dict[str, Callable[[Targets], str | None]] = {
         _read_outside, _read_by_link, _read_host_environment, _see_processes, _signal_processes, _trace_processes,
         _reach_loopback, _reach_metadata, _resolve_names, _reach_unix_socket, _send_to_unix_socket, _reach_hypervisor,
         _mount_filesystem, _make_namespaces, _use_io_uring, _use_keyrings, _gain_privileges, _leave_setuid_file,
-        _write_to_system, _make_processes, _take_memory, _open_files, _write_large_file, _survive,
+        _link_files, _write_to_system, _make_processes, _take_memory, _open_files, _write_large_file, _survive,
     )
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""End a confined server when one of its guards has vanished.
+"""End a confined server when one of its guards has vanished, or when it lacks a guard that another server in its root needs.
 
 A guard is a mount on a name in a root. If a program outside of the sandbox deletes or replaces that name, the kernel removes
 the mount, and the server could create the name itself. So the roots of running servers are watched.
@@ -22,6 +22,7 @@ from holdfast.model.confined_folders import RootLocks
 from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES, INSTRUCTION_FILES
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper.child import Child
+from holdfast.sandbox.kept_files import KeptFiles
 from holdfast.sandbox.opened_path import Identity, OpenedPath
 from holdfast.sandbox.placeholders import PlaceholderVersion, placeholder_version
 
@@ -40,6 +41,7 @@ _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_LISTED = 20_000  # names of one root that are looked at for new dotfiles
 _MAX_REPORTED = 20  # new names in one log line
 _THREADS = WorkerThreads("guards", threads=4, per_owner=1)
+_KEPT_FILES = KeptFiles()
 
 
 class GuardedRoot:
@@ -51,16 +53,20 @@ class GuardedRoot:
         locks: RootLocks,
         placeholders: Mapping[str, PlaceholderVersion],
         existing: Collection[OpenedPath],
+        owner: str = "",
     ) -> None:
-        """`placeholders` and `existing` are the guarded names. The files in `existing` stay open, so that no new file gets an inode of theirs."""
+        """`placeholders` and `existing` are the guarded names. The files in `existing` stay open, and count for `owner`, the server's first root."""
         self.path = root.path
         self._locks = locks
         self._config_names = _config_names(root.fd)
         self._placeholders = dict(placeholders)
         self._lock = threading.Lock()
         with ExitStack() as opened:
-            self._root = _duplicate(root, opened)
-            self._existing = {name.name: _duplicate(name, opened) for name in existing}
+            _KEPT_FILES.keep(owner or root.path, existing, opened)
+            # Not shared: at another path, other file systems may be mounted in the same folder.
+            self._root = os.dup(root.fd)
+            opened.callback(os.close, self._root)
+            self._existing = {name.name: name.identity for name in existing}
             self._opened = opened.pop_all()
 
     def watch(self, inotify: "_Inotify") -> int:
@@ -72,6 +78,10 @@ class GuardedRoot:
     def names(self) -> Collection[str]:
         return (*self._placeholders, *self._existing)
 
+    def check_record(self) -> None:
+        """Raise `ServersEndingError` if another server needs a guard that this one lacks. Blocks."""
+        self._locks.guards.check()
+
     def find_problem(self, lookups: "_LookupCache") -> str:
         """What has changed since the start; empty if nothing has. Blocks. `lookups` is shared by all servers that are checked."""
         with self._lock:
@@ -80,9 +90,11 @@ class GuardedRoot:
             for name, version in self._placeholders.items():
                 if lookups.placeholder(self._root, name) != version:
                     return f"{self.path}/{name} was removed or replaced"
-            for name, fd in self._existing.items():
-                if lookups.identity(self._root, name) != _identity(os.fstat(fd)):
+            for name, identity in self._existing.items():
+                if lookups.identity(self._root, name) != identity:
                     return f"{self.path}/{name} was removed or replaced"
+            if not self._locks.guards.is_valid():
+                return f"a file that must be read-only has appeared in {self.path}, and another confined server needs it"
             return "" if self._locks.is_held() else "the locks of running servers were removed"
 
     def report_new_names(self) -> None:
@@ -192,12 +204,6 @@ def _link_target(folder_fd: int, name: str) -> str:
         return os.readlink(name, dir_fd=folder_fd)
     except OSError:
         return ""
-
-
-def _duplicate(opened: OpenedPath, resources: ExitStack) -> int:
-    fd = os.dup(opened.fd)
-    resources.callback(os.close, fd)
-    return fd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,7 +319,7 @@ class GuardWatch:
                     return
                 for each, problem in await _THREADS.run(_find_problems, watched, owner=path):
                     log.warning(
-                        "a confined server was ended, because a guard vanished",
+                        "a confined server was ended, because it would run without a guard",
                         extra={"server_pid": each.child.pid, "problem": problem},
                     )
                     each.child.terminate_quickly()

@@ -5,30 +5,35 @@ system. Only names directly in a root are guarded: bubblewrap mounts by path, an
 path of a deeper name.
 """
 
+import logging
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from holdfast.model import codes
-from holdfast.model.confined_folders import lock_root
+from holdfast.model.confined_folders import lock_root, running_below
 from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.errors import HoldfastError
 from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES, INSTRUCTION_FILES
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement
 from holdfast.sandbox.guard_watch import GuardedRoot
-from holdfast.sandbox.linked_packages import find_linked_packages
+from holdfast.sandbox.linked_packages import AT_START, find_linked_packages
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE
+from holdfast.sandbox.package_watch import PackageRoots
 from holdfast.sandbox.placeholders import PlaceholderVersion, is_placeholder, keep_placeholders
-from holdfast.sandbox.read_only_names import find_read_only_names
+from holdfast.sandbox.read_only_names import find_read_only_names, top_level_names
+from holdfast.sandbox.second_names import find_second_name
+
+log = logging.getLogger(__name__)
 
 _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT, *INSTRUCTION_FILES))
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
-_DESCRIPTORS_PER_ROOT = 7  # not counting its guards, and the lock on each folder above it
-_ALWAYS_ALLOWED_DESCRIPTORS = 78  # enough for one root at the greatest depth that `open_root` accepts
+_DESCRIPTORS_PER_ROOT = 8  # not counting its guards (see `KeptFiles`), and the lock on each folder above it
+_ALWAYS_ALLOWED_DESCRIPTORS = 79  # enough for one root at the greatest depth that `open_root` accepts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,8 @@ class GuardPlan:
 
     guards: tuple[Guard, ...]
     watched: tuple[GuardedRoot, ...]
+    packages: PackageRoots
+    """Where packages may be installed while the server runs."""
 
 
 def guard_roots(
@@ -63,15 +70,22 @@ def guard_roots(
     `resources` closes the opened names. `after_setup` and `after_exit` release the locks; `after_exit` also removes the
     placeholders. `executed` is what the host executes or imports; it is also guarded. If a name can be neither opened nor
     created, the whole root is read-only: the server may own the root, so it could change the root's mode and create the name.
+
+    Raise `ServersEndingError` if other servers in a root lack guards that this server needs. They are then being ended.
     """
     _check_descriptors(roots)
     guards: list[Guard] = []
     watched: list[GuardedRoot] = []
+    paths = tuple(root.path for root in roots)
+    linked = find_linked_packages(
+        paths, [f"{path}/{name}" for path in paths for name in confinement.writable], AT_START
+    )
+    not_searched: set[str] = set()
     names = tuple(name for name in GUARDED_NAMES if name not in confinement.writable)
     if_present = tuple(
         name for name in (*GUARDED_IF_PRESENT, *INSTRUCTION_FILES) if name not in confinement.writable
     )
-    read_only = find_read_only_names([root.path for root in roots], executed, confinement.writable)
+    read_only = find_read_only_names(paths, executed, confinement.writable)
     for root in roots:
         locks = lock_root(root.path, [step.status for step in root.self_and_parents()])
         after_exit.enter_context(locks.running_lock)
@@ -79,13 +93,20 @@ def guard_roots(
         after_setup.enter_context(locks.setup_locks)
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
-        extra_names |= find_linked_packages(root.path, confinement.writable)
+        extra_names |= (packages := linked.get(root.path, frozenset()))
+        _log_linked(root.path, packages)
+        extra_names |= _find_running_below(root.path)
+        extra_names |= _check_second_names(root.path, (*names, *if_present))
+        by_others = locks.guards.guarded_by_others()
+        adopted = frozenset[str]() if "." in confinement.writable else by_others - {*confinement.writable}
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
         # Also for a read-only root: the last server to end in the root removes the placeholders of all servers.
         placeholders = after_exit.enter_context(keep_placeholders(root, () if is_read_only else names, locks))
         opener = PathOpener(resources)
-        opened = None if is_read_only else _open_guarded(root, names, if_present, extra_names, opener)
+        opened = (
+            None if is_read_only else _open_guarded(root, names, if_present, extra_names, adopted, opener)
+        )
         if opened is None:
             writable = [*_guard_writable(root, confinement.writable, opener)]
             guards += [Guard(target=root), *writable]
@@ -97,11 +118,17 @@ def guard_roots(
         bound = sum(not guard.is_placeholder for guard in guards)
         if bound > _MAX_GUARDS or len(guards) - bound > _MAX_PLACEHOLDERS:
             raise _too_many(roots)
+        locks.guards.write([child.name for child in opened], confinement.writable, by_others)
         not_placeholders = [child for child in opened if child.name not in placeholders]
-        watched.append(GuardedRoot(root, locks, placeholders, not_placeholders))
+        watched.append(GuardedRoot(root, locks, placeholders, not_placeholders, roots[0].path))
         after_exit.callback(watched[-1].close)
         after_exit.callback(watched[-1].report_new_names)
-    return GuardPlan(guards=tuple(guards), watched=tuple(watched))
+        not_searched.update(f"{root.path}/{name}" for name in confinement.writable)
+        not_searched.update(child.path for child in opened)
+    changeable = PackageRoots(
+        roots=tuple(each.path for each in watched), not_searched=frozenset(not_searched)
+    )
+    return GuardPlan(guards=tuple(guards), watched=tuple(watched), packages=changeable)
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
@@ -141,14 +168,62 @@ def _check_grants(root: OpenedPath, names: Iterable[str], confinement: Confineme
             )
 
 
+def _log_linked(root: str, found: frozenset[str]) -> None:
+    if "." in found:
+        log.warning(
+            "a folder is read-only for confined programs",
+            extra={
+                "root": root,
+                "reason": "packages may be installed into it through a link: a folder such as .venv is a link, or contains one. Replace the link with a folder",
+            },
+        )
+    elif found:
+        log.info(
+            "a folder of packages is read-only for confined programs, because it shares files with other projects, or is too large to find out",
+            extra={"root": root, "names": sorted(found)},
+        )
+
+
+def _find_running_below(root: str) -> frozenset[str]:
+    """The names directly in a root that contain the roots of running servers.
+
+    A server could move files into such a root, and out again. The server that runs there would keep its access to them.
+    """
+    found = top_level_names(root, running_below(root))
+    if found:
+        log.info(
+            "a folder is read-only for a confined program, because another confined server runs in it",
+            extra={"root": root, "names": sorted(found)},
+        )
+    return found
+
+
+def _check_second_names(root: str, guarded: Iterable[str]) -> frozenset[str]:
+    found = find_second_name(root, guarded)
+    if not found:
+        return frozenset()
+    log.warning(
+        "a folder is read-only for confined programs",
+        extra={
+            "root": root,
+            "reason": f"{found!r} has a second name (hard link), by which it could be changed. Replace it with a copy",
+        },
+    )
+    return frozenset(".")
+
+
 def _open_guarded(
     root: OpenedPath,
     names: Iterable[str],
     if_present: Iterable[str],
     extra_names: frozenset[str],
+    adopted: frozenset[str],
     opener: PathOpener,
 ) -> list[OpenedPath] | None:
-    """Open all names to guard in a root. None if one cannot be guarded: it is missing and got no placeholder, or is a link."""
+    """Open all names to guard in a root. None if one cannot be guarded: it is missing and got no placeholder, or is a link.
+
+    Other servers in the root guard those in `adopted`. If one of them is missing, those servers are ended, so it is skipped.
+    """
     opened = [opener.child(root, name) for name in names]
     opened += [
         child
@@ -161,6 +236,9 @@ def _open_guarded(
     for name in extra_names.difference(child.name for child in existing):
         child = opener.child(root, name)
         opened.append(child if child is not None and (child.is_folder or child.is_file) else None)
+    for name in adopted.difference(child.name for child in opened if child is not None):
+        if (child := opener.child(root, name)) is not None and (child.is_folder or child.is_file):
+            opened.append(child)
     guarded = [child for child in opened if child is not None]
     return guarded if len(guarded) == len(opened) else None
 

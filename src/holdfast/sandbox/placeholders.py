@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from holdfast.model.confined_folders import RootLocks
+from holdfast.model.confined_folders import RootLocks, running_roots
 from holdfast.model.guarded_names import GUARDED_NAMES
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 
@@ -56,8 +56,8 @@ def keep_placeholders(
         placeholders |= {
             name: version for name in names if (version := placeholder_version(fd, name)) is not None
         }
-        # Hosts of other users cannot see `locks`. They can see a lock on a placeholder, which no confined server can take. One
-        # lock is enough: before they remove the placeholders, they try to lock all of them.
+        # Hosts of other users cannot see `locks`. They can see a lock on a placeholder. One lock is enough: before they remove
+        # the placeholders, they try to lock all of them. A confined server cannot take such a lock, unless its root is above this one.
         with ExitStack() as locked:
             for name in [*placeholders][-1:]:
                 locked.enter_context(_locked(fd, name, fcntl.LOCK_SH))
@@ -69,12 +69,20 @@ def keep_placeholders(
                     _set_aside(root.path, fd, name)
             with ExitStack() as locked:
                 names = [name for name in GUARDED_NAMES if placeholder_version(fd, name) is not None]
-                if locks.is_last() and all(
-                    locked.enter_context(_locked(fd, name, fcntl.LOCK_EX)) for name in names
+                if locks.is_last() and (
+                    all(locked.enter_context(_locked(fd, name, fcntl.LOCK_EX)) for name in names)
+                    or _is_server_above(root)
                 ):
                     _remove_all(fd)
         finally:
             os.close(fd)
+
+
+def _is_server_above(root: OpenedPath) -> bool:
+    """Whether a confined server runs in a folder above. It can lock the placeholders, so their locks then mean nothing."""
+    return not running_roots().isdisjoint(
+        step.identity for step in root.self_and_parents() if step is not root
+    )
 
 
 def is_placeholder_path(path: Path) -> bool:

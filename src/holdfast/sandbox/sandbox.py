@@ -14,6 +14,7 @@ from holdfast.model.changeable_roots import ChangeableRoots
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+from holdfast.sandbox.package_watch import PackageRoots
 
 _RETRY_SECONDS = 5.0
 _RETRY_FACTOR = 10  # a check that took 3 seconds is repeated after 30 at the earliest
@@ -46,6 +47,8 @@ class PreparedProcess:
     """The host's end of another pipe: bubblewrap executes the server once something is written to it, or once it is closed."""
     guarded_roots: tuple[GuardedRoot, ...] = ()
     """The roots to watch while the server runs. `after_exit` closes them."""
+    packages: PackageRoots = field(default_factory=PackageRoots)
+    """Where packages may be installed while the server runs."""
     visible: tuple[str, ...] = ()
     """The host's paths that are mounted in the sandbox. A container also has the files of its image, which are not listed."""
     after_setup: ExitStack = field(default_factory=ExitStack)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.model import codes
+from holdfast.model.confined_folders import ServersEndingError
 from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
@@ -19,11 +20,16 @@ from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
 from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
+from holdfast.sandbox.package_watch import watch_packages
 from holdfast.sandbox.sandbox import PreparedProcess, SandboxBackend
 from holdfast.sandbox.view import SandboxView
 
 _PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
+_OTHERS_END_SECONDS = (
+    8.0  # a server without a guard is noticed after at most a second, but a host may be busy
+)
+_PAUSE_SECONDS = 0.1
 _CLEANUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
 # The most that the start of a server with one root needs. A start with several roots may need more.
@@ -61,10 +67,18 @@ async def start_confined_unchecked(
 ) -> Child:
     """Start a server with a backend that is not tested first. Return once its sandbox is set up and compared with the plan.
 
-    `watch` kills the server if a guard in one of its roots vanishes.
+    If other servers in its roots lack guards that it needs, wait until they have ended. `watch` kills the server if a guard in one of its roots vanishes.
     """
+    loop = asyncio.get_running_loop()
     async with _slots.take(_owner(spec)):
-        return await _start_now(starter, sandbox, spec, watch)
+        deadline = loop.time() + _OTHERS_END_SECONDS
+        while True:
+            try:
+                return await _start_now(starter, sandbox, spec, watch)
+            except ServersEndingError:
+                if loop.time() > deadline:
+                    raise
+            await asyncio.sleep(_PAUSE_SECONDS)  # without a thread: the cleanups of the others need one
 
 
 async def _start_now(
@@ -86,6 +100,7 @@ async def _start_now(
             child.view = view
         await _wait_until_ready(prepared, child, _owner(spec))
         watch.add(child, prepared.guarded_roots)
+        watch_packages(child, prepared.packages)
         if proxy is not None and prepared.egress_channel is not None:
             async with asyncio.timeout(_SETUP_SECONDS):
                 await proxy.open(prepared.egress_channel)
@@ -228,10 +243,20 @@ async def _check_and_start_server(prepared: PreparedProcess, pid: int, owner: st
     assert prepared.start_fd is not None
     # `wait_and_check` has a deadline of its own, but may first have to wait for a thread.
     async with asyncio.timeout(2 * _SETUP_SECONDS):
-        if not await _THREADS.run(prepared.wait_and_check, pid, owner=owner):
+        if not await _THREADS.run(_check_sandbox, prepared, pid, owner=owner):
             return False
     with contextlib.suppress(BrokenPipeError):  # the sandbox was killed at this moment
         os.write(prepared.start_fd, b"1")
+    return True
+
+
+def _check_sandbox(prepared: PreparedProcess, pid: int) -> bool:
+    """Check the mounts, and that no server that needs other guards was started during the set-up. False if the sandbox has ended."""
+    assert prepared.wait_and_check is not None
+    if not prepared.wait_and_check(pid):
+        return False
+    for root in prepared.guarded_roots:
+        root.check_record()
     return True
 
 

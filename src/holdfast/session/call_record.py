@@ -11,8 +11,8 @@ from holdfast.audit.record import (
     size_of_arguments,
 )
 from holdfast.connect.call import BlockStart, ToolResult
+from holdfast.masking.escapes import MAX_ENCODED_LENGTH
 from holdfast.masking.events import mask_event
-from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH
 from holdfast.masking.mask import Mask
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
@@ -199,7 +199,7 @@ class CallRecord:
                 if whole
                 else (
                     _shorten_block(block, self._masks.stored)
-                    for block in result.first_blocks(_MAX_BLOCKS, _MAX_TEXT + MAX_FRAGMENT_LENGTH)
+                    for block in result.first_blocks(_MAX_BLOCKS, _MAX_TEXT + MAX_ENCODED_LENGTH)
                 )
             ),
             structured=result.data if whole else None,

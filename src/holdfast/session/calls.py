@@ -241,7 +241,7 @@ class Calls:
             # `answer` is the result, as soon as it is known. A call that would fail anyway, or is not permitted, is not made.
             answer = await self._find_early_failure(scope, tool_call, tool, decoded)
             if answer is None and (
-                tool_call.forwarding is None or not self._was_permitted(tool_call.forwarding, tool)
+                tool_call.forwarding is None or not self._is_still_permitted(tool_call.forwarding, tool)
             ):
                 permission = self._permission.decide_without_asking(
                     tool_call, tool
@@ -323,9 +323,12 @@ class Calls:
         If the server was restarted while the question was open, list its tools again: the user allowed the tool that was shown.
         """
         link_before = self._deps.links.find_usable(scope, tool.server)
+        basis = self._permission.basis(tool)
         permission = await self._permission.decide_or_ask(
             tool_call, tool, partial(self._preview, scope, tool, tool_call)
         )
+        if permission.was_asked and tool_call.forwarding is not None:
+            tool_call.forwarding.grant.basis = basis
         can_restart = not isinstance(tool.server.transport, InProcess)
         if permission.refusal is None and permission.was_asked and can_restart:
             link_after = self._deps.links.find_usable(scope, tool.server)
@@ -333,9 +336,10 @@ class Calls:
                 await self._servers.list_again(scope, tool.server.name)
         return permission
 
-    def _was_permitted(self, forwarding: Forwarding, tool: CatalogTool) -> bool:
-        """Whether the user permitted a forwarded call before it was interrupted to ask for input, and no rule or mode refuses it now."""
-        if not forwarding.is_permitted:
+    def _is_still_permitted(self, forwarding: Forwarding, tool: CatalogTool) -> bool:
+        """Whether the user permitted a forwarded call before it was interrupted to ask for input, and nothing has changed since then."""
+        basis = forwarding.grant.basis
+        if basis is None or basis != self._permission.basis(tool):
             return False
         return self._permission.decide(tool).access is not Access.REFUSED
 
@@ -367,9 +371,8 @@ class Calls:
         ):
             return None  # the client gets the server's own error unchanged
         if error is None:
-            session_id = scope.context.session_id
             error = await self._deps.arguments.find_error(
-                tool, tool_call.arguments, quota_owner=session_id, decoded=decoded
+                tool, tool_call.arguments, quota_owner=scope.quota_owner, decoded=decoded
             )
         return None if error is None else structs.replace(failed_result(error), outcome=Outcome.REFUSED)
 

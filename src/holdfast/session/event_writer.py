@@ -42,15 +42,23 @@ class EventWriter:
     """Writes the events of one session. The caller masks them first."""
 
     def __init__(
-        self, context: SessionContext, hold: Hold, store: Store, audit: Audit, feed: EventFeed
+        self,
+        context: SessionContext,
+        hold: Hold,
+        store: Store,
+        audit: Audit,
+        feed: EventFeed,
+        *,
+        quota_owner: str,
     ) -> None:
+        """`quota_owner`: see `Scope.quota_owner`."""
         self.context = context
         self.hold = hold
         self.store = store
         self.audit = audit
         self._feed = feed
         # Without a mask: each event is masked once, so that the published event equals the stored one.
-        self.appender = store.appender(hold, window=_WINDOW, mask=None, feed=feed)
+        self.appender = store.appender(hold, window=_WINDOW, mask=None, feed=feed, quota_owner=quota_owner)
         self._quota = StorageQuota(0)
         self.running_calls: dict[str, PendingEvent] = {}
         """The `ToolCalled` event of each running call, by the call's id."""

@@ -127,6 +127,10 @@ class PermissionPolicy:
         self._decided[tool.name] = (tool, mode, self.rules, decision)
         return decision
 
+    def basis(self, tool: CatalogTool) -> tuple[CatalogTool, Mode, PermissionRules]:
+        """What a user's answer about the tool is based on. If it is another one later, the user must be asked again."""
+        return tool, self.mode, self.rules
+
     def decide_without_asking(self, tool_call: ToolCall, tool: CatalogTool) -> Permission | None:
         """Whether the call may run; None if the user must be asked."""
         decision = self.decide(tool, tool_call)

@@ -40,6 +40,7 @@ from holdfast.session.subscription import EventFeed
 from holdfast.store.pending_event import OnAppend, PendingEvent
 from holdfast.store.store import ReadTx, Store, Tx
 from holdfast.store.types import Approval, Hold, SessionChange, StoredEvent
+from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.strict_json import exceeds_limit
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ _LIMITED = (Prompted, MessageReceived, Planned, ToolCalled)
 class Record:
     """The events of one session, in order, with their audit records. No event is published before it is durable."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all are used to store an event
         self,
         context: SessionContext,
         hold: Hold,
@@ -64,7 +65,11 @@ class Record:
         audit: Audit,
         mask: Mask,
         question_mask: Mask = _NO_MASK,
+        *,
+        throttle: LoopThrottle | None = None,
     ) -> None:
+        """`throttle` is that of the session's quota owner. By default, the session is an owner of its own."""
+        throttle = throttle or LoopThrottle(context.payer)
         self._session_id = context.session_id
         self.hold = hold
         """The right to write to the session."""
@@ -72,8 +77,8 @@ class Record:
         """Publishes the events, once they are stored."""
         self._store = store
         self._audit = audit
-        self.masks = SessionMasks(context.session_id, mask, question_mask)
-        self._writer = EventWriter(context, hold, store, audit, self.events)
+        self.masks = SessionMasks(throttle, mask, question_mask)
+        self._writer = EventWriter(context, hold, store, audit, self.events, quota_owner=throttle.owner)
         self.messages = MessagePieces(self._writer, mask)
         self.calls = CallRecord(self._writer, self.masks, self.messages)
         self.is_released = False

@@ -399,7 +399,7 @@ class Servers:
         """List everything that a server has of one kind, page by page. `key` is the member of a page that has the items."""
         scope, spec = self.scope_of_caller(), self.spec(server)
         link, connection = await self._deps.links.connect(scope, spec)
-        quota_owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        quota_owner = scope.quota_owner if spec.lifetime is Lifetime.HOST else ""
         meta = build_meta(scope, spec, self._deps.links.aliases)
         with link.use(), self._translate_timeout(server, key):
             async with asyncio.timeout(self._deps.options.list_seconds):
@@ -413,7 +413,7 @@ class Servers:
     ) -> Raw:
         link, connection = await self.connection(server)
         scope, spec = self.scope_of_caller(), self.spec(server)
-        quota_owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        quota_owner = scope.quota_owner if spec.lifetime is Lifetime.HOST else ""
         options["meta"] = build_meta(scope, spec, self._deps.links.aliases, options.get("meta"))
         with link.use():
             return await connection.forward(method, params, quota_owner=quota_owner, **options)

@@ -10,19 +10,24 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import ON_LOOP_LIMIT, STORED_LIMIT, SizeLimit
 from holdfast.model.worker_threads import WorkerThreads
+from holdfast.wire.charged_threads import run_charged
+from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.strict_json import decode_json, exceeds_limit
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = WorkerThreads("mask", threads=4, per_owner=1)
+_ESTIMATED_SECONDS = 0.001  # the least that masking in a thread takes
 
 
 class SessionMasks:
     """The masks that a session uses now."""
 
-    def __init__(self, session_id: str, stored: Mask, questions: Mask) -> None:
-        self._session_id = session_id
+    def __init__(self, throttle: LoopThrottle, stored: Mask, questions: Mask) -> None:
+        """`throttle` is that of the session's quota owner."""
+        self.throttle = throttle
+        """Its owner is charged for what is masked in a thread."""
         self.stored = stored
         """Masks secrets in everything that is stored."""
         self.questions = questions
@@ -38,8 +43,10 @@ class SessionMasks:
         return SizeLimit(bytes=ON_LOOP_LIMIT.bytes // divisor, values=max(1, ON_LOOP_LIMIT.values // divisor))
 
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Mask something large in a thread. Each session uses one thread at a time."""
-        return await _THREADS.run(lambda: work(*args, **kwargs), owner=self._session_id)
+        """Mask something large in a thread. Each quota owner uses one thread at a time."""
+        return await run_charged(
+            _THREADS, lambda: work(*args, **kwargs), throttle=self.throttle, estimate=_ESTIMATED_SECONDS
+        )
 
     async def mask_for_question(self, arguments: bytes) -> bytes:
         """The arguments of a call as a question shows them. Raise TOO_LARGE if they are too large to be shown."""

@@ -145,8 +145,8 @@ class LinkSettings(SettingsSection):
         default=1000,
         metadata={
             "help": "The maximum number of servers that are connected at once, in all sessions together. Built-in servers do not"
-            " count. One session cannot use up the limit: it may connect another server only while it has fewer connections"
-            " than are still free.",
+            " count. Neither one session nor all sessions of one MCP client's token can use up the limit: they may connect"
+            " another server only while they have fewer connections than are still free.",
             "min": 1,
             "max": 100_000,
         },

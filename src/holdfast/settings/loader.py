@@ -81,7 +81,7 @@ def settings_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def setting_values(settings: Settings) -> tuple[SettingValue, ...]:
-    """Return every setting with its value and origin, in the order of the documentation."""
+    """Return every setting with its value and origin, in the order of the documentation. Secrets in the values are masked."""
     return tuple(
         SettingValue(
             setting=setting,
@@ -93,15 +93,17 @@ def setting_values(settings: Settings) -> tuple[SettingValue, ...]:
 
 
 def _display(value: object) -> str | int:
+    from holdfast.masking.likely_secrets import mask_listing  # most commands show no settings
+
     match value:
         case bool():
             return str(value).lower()
         case int():
             return value
         case tuple():
-            return ", ".join(map(str, cast(tuple[object, ...], value)))
+            return mask_listing(", ".join(map(str, cast(tuple[object, ...], value))))
         case _:
-            return str(value)
+            return mask_listing(str(value))
 
 
 def _declared_settings(kind: type[Any], prefix: str = "") -> Iterator[Setting]:

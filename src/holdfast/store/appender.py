@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.masking.events import mask_event
 from holdfast.masking.mask import Mask
@@ -19,8 +19,20 @@ from holdfast.store.types import AppendResult, Hold
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
-Submit = Callable[[Callable[["Tx"], Any], Callable[[Any, BaseException | None], object]], None]
-"""`Store.submit`: runs the first function in a write transaction, and calls the second one with its result or its error."""
+_MAX_BATCH_BYTES = 256 * 1024
+"""The most bytes of a batch with more than one event."""
+
+
+class Submit(Protocol):
+    """`Store.submit`, with a quota owner: runs a function in a write transaction, and calls the other one with its result or its error."""
+
+    def __call__(
+        self,
+        work: Callable[["Tx"], Any],
+        on_done: Callable[[Any, BaseException | None], object],
+        *,
+        size: int,
+    ) -> None: ...
 
 
 class Appender:
@@ -166,14 +178,15 @@ class Appender:
         if self._is_committing or not queue:
             return
         self._is_committing = True
-        if len(queue) <= self._batch_size:
+        count, size = _next_batch(queue, self._batch_size)
+        if count == len(queue):
             entries, self._queue = queue, []
         else:
-            entries = queue[: self._batch_size]
-            del queue[: self._batch_size]
+            entries = queue[:count]
+            del queue[:count]
         batch = AppendBatch(self._hold, entries)
         try:
-            self._submit(batch.append_to, partial(self._on_done, batch))
+            self._submit(batch.append_to, partial(self._on_done, batch), size=size)
         except HoldfastError as error:  # the store is closed
             self._on_done(batch, [], error)
         self.commits_at_once = not self._is_committing
@@ -235,7 +248,7 @@ class Appender:
         batch = AppendBatch(self._hold, entries, one_by_one=True)
         done: asyncio.Future[list[AppendResult]] = asyncio.get_running_loop().create_future()
         try:
-            self._submit(batch.append_to, partial(settle_future, done))
+            self._submit(batch.append_to, partial(settle_future, done), size=_size_of(entries))
             results = await done
         except Exception as error:
             await self._recover(batch, error)
@@ -300,3 +313,18 @@ class Appender:
             f"An earlier event of {self._hold.session_id} could not be stored, so this event was not stored either: {reason}",
             session_id=self._hold.session_id,
         )
+
+
+def _next_batch(queue: Sequence[PendingEvent], max_events: int) -> tuple[int, int]:
+    """How many of the first events are committed together, and their size: at most `_MAX_BATCH_BYTES`, but at least one event."""
+    count, size = 1, queue[0].size
+    for pending in queue[1:max_events]:
+        if size + pending.size > _MAX_BATCH_BYTES:
+            break
+        count += 1
+        size += pending.size
+    return count, size
+
+
+def _size_of(entries: Sequence[PendingEvent]) -> int:
+    return sum(entry.size for entry in entries)

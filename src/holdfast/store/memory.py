@@ -111,7 +111,9 @@ class MemoryStore(Store):
             raise _closed_error()
         return self._write(work)
 
-    def submit(self, work: Callable[[Tx], T], on_done: OnDone) -> None:
+    def submit(
+        self, work: Callable[[Tx], T], on_done: OnDone, *, quota_owner: str = "", size: int = 0
+    ) -> None:
         """Write, and call `on_done` before this method returns."""
         if self._closed:
             raise _closed_error()

@@ -6,10 +6,12 @@ import unicodedata
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, Prompted, Replied
+from holdfast.model.normal_form import normalize
 
 MAX_WORDS = 32
 MAX_LENGTH = 1000
 _SNIPPET_LENGTH = 160
+_PART = 10_000  # characters
 _TOKEN = re.compile(r"[^\W_]+")
 
 
@@ -59,14 +61,23 @@ def contains_words(text: str, phrases: tuple[tuple[str, ...], ...]) -> bool:
 
 def make_snippet(text: str, phrases: tuple[tuple[str, ...], ...]) -> str:
     """The part of the text around the first word of the query, on one line."""
-    at = _normalize(text).find(phrases[0][0])
+    at = _find(text, phrases[0][0])
     start = max(0, min(at - _SNIPPET_LENGTH // 3, len(text) - _SNIPPET_LENGTH))
     cut = " ".join(text[start : start + _SNIPPET_LENGTH].split())
     return f"{'…' if start else ''}{cut}{'…' if start + _SNIPPET_LENGTH < len(text) else ''}"
 
 
+def _find(text: str, word: str) -> int:
+    """About where the word begins in a text; -1 if it is not found. What follows the word is not normalized."""
+    for start in range(0, len(text), _PART):
+        at = _normalize(text[start : start + _PART + MAX_LENGTH]).find(word)
+        if at >= 0:
+            return start + at
+    return -1
+
+
 def _normalize(text: str) -> str:
     if text.isascii():
         return text.lower()
-    decomposed = unicodedata.normalize("NFD", text.lower())
+    decomposed = normalize("NFD", text.lower())
     return "".join(character for character in decomposed if not unicodedata.combining(character))

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -253,10 +254,13 @@ class Store(ABC):
         also postponed: the store runs the function again as soon as it can, before any other write, and then calls `on_postponed_done`.
         """
 
-    def submit(self, work: Callable[[Tx], Any], on_done: OnDone) -> None:
+    def submit(
+        self, work: Callable[[Tx], Any], on_done: OnDone, *, quota_owner: str = "", size: int = 0
+    ) -> None:
         """Like `write`, but return at once, and call `on_done` when the write is durable or has failed.
 
-        Writes are made in the order in which they are submitted.
+        The writes of one `quota_owner` are made in the order in which they are submitted. If large writes wait, owners take turns.
+        `size` is about how many bytes are written.
         """
         task = asyncio.ensure_future(self.write(work))
         _submitted.add(task)
@@ -304,12 +308,15 @@ class Store(ABC):
         window: int = 200,
         mask: Mask | None = _NO_SECRETS,
         feed: Feed | None = None,
+        quota_owner: str = "",
     ) -> Appender:
         """An appender for one session, with at most `window` events that are not yet durable.
 
         `mask` masks the events; None if the caller has masked them. After each commit, the new events are passed to `feed`.
+        `quota_owner` pays for the writes; by default, it is the session.
         """
-        return Appender(self.submit, hold, window=window, mask=mask, feed=feed)
+        submit = partial(self.submit, quota_owner=quota_owner or hold.session_id)
+        return Appender(submit, hold, window=window, mask=mask, feed=feed)
 
     async def delete_in_parts(self, hold: Hold) -> None:
         """Delete a large session. Each part is a transaction of its own, so that other writes are not delayed."""

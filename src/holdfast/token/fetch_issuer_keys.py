@@ -1,21 +1,20 @@
 """Fetches the key set of an issuer. Size and time are limited."""
 
+import asyncio
 import ipaddress
-import time
-import urllib.error
-import urllib.request
-from http.client import HTTPException
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.fetch_url import Deadline, FetchError, fetch_url
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.token.jws import parse_object
 
-_TIMEOUT_SECONDS = 10.0
+FETCH_SECONDS = 10.0
+"""How long it may take to find and fetch a key set, with all its requests."""
+_GRACE_SECONDS = 1.0  # after that, for the thread to end; resolving a name may take longer
 _MAX_BYTES = 512 * 1024  # a larger answer is refused
-_threads = WorkerThreads("issuer-keys", threads=2)
+_threads = WorkerThreads("issuer-keys", threads=8, per_owner=1)
 
 
 class KeySetSource:
@@ -30,16 +29,21 @@ class KeySetSource:
 
     async def fetch(self) -> bytes:
         """The key set as the issuer sent it. Raise BAD_KEY if it cannot be fetched."""
-        return await _threads.run(self._fetch)
+        try:
+            async with asyncio.timeout(FETCH_SECONDS + _GRACE_SECONDS):
+                return await _threads.run(self._fetch, owner=self._issuer)
+        except TimeoutError:
+            raise _cannot_fetch(self._jwks_url or self._issuer, "it took too long") from None
 
     def _fetch(self) -> bytes:
-        return _get(self._jwks_url or self._find_jwks_url())
+        deadline = Deadline(FETCH_SECONDS)
+        return _get(self._jwks_url or self._find_jwks_url(deadline), deadline)
 
-    def _find_jwks_url(self) -> str:
+    def _find_jwks_url(self, deadline: Deadline) -> str:
         failure: HoldfastError | None = None
         for url in _metadata_urls(self._issuer):
             try:
-                metadata = parse_object(_get(url))
+                metadata = parse_object(_get(url, deadline))
             except HoldfastError as error:
                 failure = error
                 continue
@@ -92,32 +96,11 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
     )
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: it could lead to an address that `check_url` refuses."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-def _get(url: str) -> bytes:
-    opener = urllib.request.build_opener(_NoRedirects)
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    chunks: list[bytes] = []
-    size = 0
+def _get(url: str, deadline: Deadline) -> bytes:
     try:
-        with opener.open(
-            urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_SECONDS
-        ) as answer:
-            while chunk := answer.read1(65536):
-                size += len(chunk)
-                if size > _MAX_BYTES or time.monotonic() > deadline:
-                    raise _cannot_fetch(url, "the answer is too large or too slow")
-                chunks.append(chunk)
-    except urllib.error.HTTPError as error:
-        raise _cannot_fetch(url, f"status {error.code}") from None
-    except (OSError, HTTPException, ValueError) as error:
-        raise _cannot_fetch(url, type(error).__name__) from None
-    return b"".join(chunks)
+        return fetch_url(url, deadline=deadline, max_bytes=_MAX_BYTES)
+    except FetchError as error:
+        raise _cannot_fetch(url, str(error)) from None
 
 
 def _cannot_fetch(url: str, reason: str) -> HoldfastError:

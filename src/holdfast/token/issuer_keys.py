@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,7 +26,9 @@ _EC_CURVES = {"P-256": ("ES256", 32), "P-384": ("ES384", 48), "P-521": ("ES512",
 _MIN_RSA_BITS, _MAX_RSA_BITS = 2048, 8192
 _MAX_KEYS = 64
 _MIN_FETCH_SECONDS = 30.0
-"""The keys are fetched at most once in this time, even if tokens name unknown keys. A cancelled first fetch does not count."""
+"""The keys are fetched at most once in this time, even if tokens name unknown keys."""
+_OLD_KEYS_WAIT_SECONDS = 1.0
+"""How long a token whose key is known, but old, waits for a fetch that has begun. If the issuer is slower, the old key is used."""
 _MAX_AGE_SECONDS = 3600.0
 """The keys are fetched again after this time. If that fails, the old keys are used until they are twice as old."""
 
@@ -62,17 +65,28 @@ class IssuerKeys:
         self._tried_at: float | None = None
         self._failure = ""
         """Why the last fetch failed, if it left no keys to use; else empty."""
-        self._fetch_lock = asyncio.Lock()
+        self._fetching: asyncio.Task[None] | None = None
+        """The fetch that is running, which all requests share."""
+        self._wait_until = 0.0
+        """The time of the event loop until which tokens with old keys wait for the fetch."""
 
     async def prepare(self, key_id: str) -> None:
         """Fetch the keys if they are old, or if none has this id.
 
-        Raise BAD_KEY if they could not be fetched, and no earlier keys can be used.
+        Raise BAD_KEY if they could not be fetched, and no earlier keys can be used. If an earlier key can be used, this waits only a moment.
         """
-        if self._must_fetch(key_id):
-            async with self._fetch_lock:
-                if self._must_fetch(key_id):  # otherwise another request has fetched them
-                    await self._fetch_keys()
+        loop = asyncio.get_running_loop()
+        if self._fetching is None and self._must_fetch(key_id):
+            # In an empty context: the fetch does not belong to the request that begins it.
+            self._fetching = loop.create_task(self._fetch_keys(), context=Context())
+            self._wait_until = loop.time() + _OLD_KEYS_WAIT_SECONDS
+        fetching = self._fetching
+        if fetching is not None and not self._is_new_enough(key_id, _MAX_AGE_SECONDS):
+            is_usable = self._is_new_enough(key_id, 2 * _MAX_AGE_SECONDS)
+            seconds = max(0.0, self._wait_until - loop.time()) if is_usable else None
+            await asyncio.wait([fetching], timeout=seconds)
+            if fetching.done():
+                fetching.result()
         if self._failure:
             raise HoldfastError(codes.BAD_KEY, self._failure)
 
@@ -87,20 +101,25 @@ class IssuerKeys:
         self._tried_at = self._clock()
         try:
             self._keys = read_key_set(await self._fetch())
-        except asyncio.CancelledError:
-            if not self._keys:
-                self._tried_at = None  # the next request tries again
+        except asyncio.CancelledError:  # the event loop ends
+            self._tried_at = None  # the next request tries again
             raise
         except HoldfastError as error:
             if not self._keys or self._is_too_old(2 * _MAX_AGE_SECONDS):
                 self._keys, self._failure = {}, error.message
         else:
             self._fetched_at, self._failure = self._clock(), ""
+        finally:
+            self._fetching = None
 
     def _must_fetch(self, key_id: str) -> bool:
-        if self.find(key_id) is not None and not self._is_too_old(_MAX_AGE_SECONDS):
+        if self._is_new_enough(key_id, _MAX_AGE_SECONDS):
             return False
         return self._tried_at is None or self._clock() - self._tried_at >= _MIN_FETCH_SECONDS
+
+    def _is_new_enough(self, key_id: str, seconds: float) -> bool:
+        """Whether a key has this id, and the keys are not older than this."""
+        return self.find(key_id) is not None and not self._is_too_old(seconds)
 
     def _is_too_old(self, seconds: float) -> bool:
         return self._fetched_at is None or self._clock() - self._fetched_at > seconds

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 
 from holdfast.model.errors import IT_IS_REQUIRED
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.normal_form import normalize
 from holdfast.toolkit.dataclass_defaults import has_defaults, set_defaults
 from holdfast.toolkit.json_values import is_finite, write_integers
 from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
@@ -323,9 +324,7 @@ def _issue_from_msgspec(name: str, message: str) -> Issue:
 
 def _normalize_name(name: str) -> str:
     """Reduce a name to its letters, without case, width or accents: `Session-ID` and `session_id` become equal."""
-    import unicodedata
-
-    folded = unicodedata.normalize("NFKD", name).casefold()
+    folded = normalize("NFKD", name).casefold()
     return "".join(letter for letter in folded if letter.isalpha())
 
 

@@ -84,7 +84,8 @@ def to_completion(suggested: object, value: str, *, filter_by_value: bool) -> Js
             False,
         )
     if filter_by_value:
-        values = [each for each in values if each.casefold().startswith(value.casefold())]
+        start = value.casefold()
+        values = [each for each in values if each.casefold().startswith(start)]
     completion: JsonObject = {"values": list(values[:MAX_VALUES])}
     completion["total"] = len(values) if total is None else total
     completion["hasMore"] = has_more or len(values) > MAX_VALUES

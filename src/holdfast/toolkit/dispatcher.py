@@ -234,7 +234,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
     async def _call_in_thread_if_sync(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         if tool.is_async:
             return await tool.definition.handler(**values)
-        owner = call.session.session_id if call.session is not None else call.connection
+        owner = call.session.payer if call.session is not None else call.connection
         returned = await run_in_thread(tool.definition.handler, values, owner=owner)
         # A decorator may hide that a handler is async.
         return await returned if inspect.isawaitable(returned) else returned

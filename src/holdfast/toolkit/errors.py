@@ -31,6 +31,8 @@ class ToolError(HoldfastError):
     Without a code, it is TOOL_FAILED.
     """
 
+    has_own_words = False
+
     @overload
     def __init__(self, message: str, /, *, next_actions: Sequence[str] = (), **details: Json) -> None: ...
 

@@ -6,11 +6,11 @@ the server allows it (`--allow-eval`). The code itself is never logged, only its
 
 import hashlib
 import logging
-import unicodedata
 from collections.abc import Iterator
 from typing import Any, cast
 
 from holdfast.model import codes
+from holdfast.model.normal_form import normalize
 from holdfast.model.visible_text import strip_invisible, to_line
 from holdfast.toolkit.errors import ToolError
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def check_keywords(tool: str, arguments: Any) -> None:
     """Raise EVAL_BLOCKED if a string anywhere in the decoded arguments contains one of the keywords."""
     for payload in _strings(arguments):
-        folded = unicodedata.normalize("NFKC", payload).casefold()
+        folded = normalize("NFKC", payload).casefold()
         # Spaces or invisible characters may split a keyword.
         visible = "".join(strip_invisible(folded).split())
         for keyword in KEYWORDS:

@@ -37,6 +37,7 @@ HEAD_BYTES = 64 * 1024
 MAX_HEAD_LINES = 600  # each line takes time to parse, however short it is
 MAX_CONNECTIONS = 4096
 _SHUTDOWN_SECONDS = 3  # how long uvicorn waits for open connections when the server stops
+_RECEIVED_BYTES = 16 * 1024  # received at once from one connection, and parsed before more is received
 _PIECE_BYTES = 4 * 1024  # parsed at once: up to a millisecond of work
 _SLICE_SECONDS = 0.001  # how long to parse before the event loop does other work
 MAX_PIPELINED = 16
@@ -45,7 +46,7 @@ MAX_PIPELINED = 16
 _BURST_SECONDS = 0.02
 _REFUSAL_SECONDS = 0.0003  # about the time that it takes to refuse a request
 _REFUSED_BYTES = 16 * 1024  # how much of a refused request is parsed; more is discarded
-_DISCARD_SECONDS_PER_BYTE = 2e-10  # about the time to read bytes that are discarded
+_DISCARD_SECONDS = 1e-5  # about the time to receive `_RECEIVED_BYTES` that are discarded
 _BACKLOG = 1024
 _ACCEPTED_AT_ONCE = 16  # connections, before the event loop does other work
 _MAX_NETWORKS = 1024  # networks whose parsing time is remembered
@@ -79,6 +80,8 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        self.received = memoryview(bytearray(_RECEIVED_BYTES))
+        """What a connection has just received. All connections share it, because each copies its bytes out of it at once."""
         self._throttles: dict[str, LoopThrottle] = {}  # by network; the most recently used is last
         self._open: dict[tuple[Address, Address], BoundedConnection] = {}
         self._waiting: dict[BoundedConnection, None] = {}  # the connection that has waited longest is first
@@ -138,8 +141,10 @@ class Connections:
                 del self._protected_by_caller[caller]
 
 
-class BoundedConnection(asyncio.Protocol):
+class BoundedConnection(asyncio.BufferedProtocol):
     """Wraps uvicorn's protocol of one connection, and aborts the connection if it exceeds a limit.
+
+    Nothing is received while received bytes wait to be parsed, so at most `_RECEIVED_BYTES` of a connection wait.
 
     A limit is exceeded if
 
@@ -166,7 +171,9 @@ class BoundedConnection(asyncio.Protocol):
         self._started = 0  # requests that the application has begun to answer
         self._has_new_bytes = False  # whether bytes arrived since the last request began
         self._unparsed = b""
-        self._is_parse_scheduled = False
+        self._parse_waits_in: LoopThrottle | None = None  # the throttle whose turn the next parse waits for
+        self._is_reading = True
+        self._is_paused_by_uvicorn = False
         self.throttle = connections.throttle_of("")
         """Limits the time to parse this connection. All connections of one caller have the same throttle."""
         self._throttle_of_turns = self.throttle  # the throttle that `_turns` belongs to
@@ -182,38 +189,63 @@ class BoundedConnection(asyncio.Protocol):
             self.addresses = (str(client[0]), int(client[1])), (str(server[0]), int(server[1]))
             self.throttle = self._connections.throttle_of(self.addresses[0][0])
         self._start_head_timer()
-        self._protocol.connection_made(self._transport)
+        self._protocol.connection_made(_UvicornTransport(self._transport, self))
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         self._stop_write_timer()
+        self._unparsed = b""
+        if self._parse_waits_in is not None:
+            self._parse_waits_in.forget_turn(self._parse)
         self._connections.remove(self)
         self._protocol.connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        """Parse the data in pieces. While pieces wait, reading is paused, unless uvicorn resumes it."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where asyncio puts the bytes that it receives."""
+        return self._connections.received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Parse the received bytes in pieces. While pieces wait, nothing is received."""
+        if self._parse_waits_in is not None:  # the transport did not pause
+            self.abort()
+            return
         if self._parse_budget == 0:
-            self.throttle.charge(len(data) * _DISCARD_SECONDS_PER_BYTE)
+            self.throttle.charge(_DISCARD_SECONDS)
         else:
-            self._unparsed += data
-        if not self._is_parse_scheduled:
-            started = monotonic()
-            # `free_at` is compared first because that is cheaper than the call of `must_wait`.
-            is_late = self.throttle.free_at > started and self.throttle.must_wait(started)
-            if is_late or self.find_turns().must_wait():
-                self._wait_turn()
-            else:
-                self._parse()
+            self._unparsed = bytes(self._connections.received[:nbytes])
+        started = monotonic()
+        # `free_at` is compared first because that is cheaper than the call of `must_wait`.
+        is_late = self.throttle.free_at > started and self.throttle.must_wait(started)
+        if is_late or self.find_turns().must_wait():
+            self._wait_turn()
+        else:
+            self._parse()
+
+    def set_paused_by_uvicorn(self, *, is_paused: bool) -> None:
+        """Called when uvicorn wants to receive nothing, or to receive again. If pieces wait, they are parsed first."""
+        self._is_paused_by_uvicorn = is_paused
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Receive only if no bytes wait to be parsed and uvicorn wants more. Nothing else pauses or resumes the transport."""
+        is_reading = self._parse_waits_in is None and not self._is_paused_by_uvicorn
+        if is_reading == self._is_reading or self._transport.is_closing():
+            return
+        self._is_reading = is_reading
+        if is_reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def _wait_turn(self) -> None:
-        self._is_parse_scheduled = True
-        self._transport.pause_reading()
+        self._parse_waits_in = self.throttle
+        self._update_reading()
         # The first request on a connection does not wait behind connections that send much.
         self.throttle.call_in_turn(self._parse, first=self._is_new)
 
     def _parse(self) -> None:
-        self._is_parse_scheduled = self._is_new = False
+        self._parse_waits_in, self._is_new = None, False
         started = monotonic()
         while self._unparsed and not self._transport.is_closing():
             piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
@@ -227,8 +259,8 @@ class BoundedConnection(asyncio.Protocol):
             return
         if self._unparsed or must_pause:
             self._wait_turn()
-        elif not self._protocol.flow.read_paused:
-            self._transport.resume_reading()
+        else:
+            self._update_reading()
 
     def _parse_piece(self, piece: bytes) -> None:
         """Parse one piece. If it belongs to a head, count its bytes and lines."""
@@ -351,6 +383,33 @@ class BoundedConnection(asyncio.Protocol):
         if self._unread_caller is not None:
             self._connections.unread.remove(self, self._unread_caller)
             self._unread_caller = None
+
+
+class _UvicornTransport(asyncio.Transport):
+    """The transport that uvicorn gets. When uvicorn pauses or resumes reading, the connection decides what that means."""
+
+    def __init__(self, transport: asyncio.Transport, connection: BoundedConnection) -> None:
+        super().__init__()
+        self._transport = transport
+        self._connection = connection
+
+    def pause_reading(self) -> None:
+        self._connection.set_paused_by_uvicorn(is_paused=True)
+
+    def resume_reading(self) -> None:
+        self._connection.set_paused_by_uvicorn(is_paused=False)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
 
 
 class _HttpProtocol(HttpToolsProtocol):

@@ -1,10 +1,11 @@
 """Limit how much of the event loop's time each owner, and all owners together, may use."""
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Generator
 from time import monotonic
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast.wire.message_memory import LongLineMemory
 from holdfast.wire.task_turns import TaskTurns
@@ -27,8 +28,8 @@ _busy: dict["LoopThrottle", float] = {}
 class LoopThrottle:
     """Charges an owner for the time of its work on the event loop, and says when the owner must pause.
 
-    An owner is a session, or a caller of a server. All connections and streams of an owner share one throttle and take
-    turns. The more owners exceed their share, the smaller the shares get. An owner that needs little time never waits.
+    An owner is a session, all sessions of one credential, or a caller of a server. All connections and streams of an owner
+    share one throttle and take turns. The more owners exceed their share, the smaller the shares get. An owner that needs little time never waits.
 
     Before a piece of work, check `must_wait`: another connection of the owner may have used the share. After the work,
     call `charge_since`. If either returns True, await `pause` or use `call_in_turn`. An owner that was idle can do
@@ -36,6 +37,7 @@ class LoopThrottle:
     """
 
     __slots__ = (
+        "__weakref__",
         "_credit",
         "_is_turn_scheduled",
         "_since_pause",
@@ -48,7 +50,7 @@ class LoopThrottle:
 
     def __init__(self, owner: str = "", *, burst_seconds: float = 0.0) -> None:
         self.owner = owner
-        """The owner's name. The number of threads that parse long messages is limited for each owner."""
+        """The owner's name. It is also the owner in the quotas of threads, connections and writes."""
         self.long_line_memory = LongLineMemory()
         """Limits the memory of the long lines of the owner's connections."""
         # Work of n seconds usually moves `free_at` forward by 3n seconds. When it ends, n of these have passed; the credit is for 2n.
@@ -56,7 +58,8 @@ class LoopThrottle:
         self.free_at = 0.0
         """The time (`monotonic`) from which the owner is within its share again. Before this time, `must_wait` may return True."""
         self._since_pause = 0.0  # seconds of work since the last pause
-        self._waiting: deque[Callable[[], None]] | None = None  # created when needed: most owners never wait
+        # In the order of their turns. Created when needed: most owners never wait.
+        self._waiting: OrderedDict[Callable[[], None], None] | None = None
         self._is_turn_scheduled = False
         self._task_turns: TaskTurns | None = None  # created when needed
 
@@ -109,19 +112,31 @@ class LoopThrottle:
     def call_in_turn(self, function: Callable[[], None], *, first: bool = False) -> None:
         """Call the function after a pause. With `first`, it is called before the functions that wait already, else after them."""
         if self._waiting is None:
-            self._waiting = deque()
+            self._waiting = OrderedDict()
+        self._waiting[function] = None
         if first:
-            self._waiting.appendleft(function)
-        else:
-            self._waiting.append(function)
+            self._waiting.move_to_end(function, last=False)
         if not self._is_turn_scheduled:
             self._schedule_turn()
+
+    def forget_turn(self, function: Callable[[], None]) -> None:
+        """Do not call this function any more. Otherwise its connection would stay in memory until its turn."""
+        if self._waiting is not None:
+            self._waiting.pop(function, None)
 
     async def pause(self) -> None:
         """Wait until the owner is within its share again, and until its other waiting work has had a turn."""
         turn = asyncio.get_running_loop().create_future()
-        self.call_in_turn(lambda: None if turn.done() else turn.set_result(None))
-        await turn
+
+        def end_pause() -> None:
+            if not turn.done():
+                turn.set_result(None)
+
+        self.call_in_turn(end_pause)
+        try:
+            await turn
+        finally:
+            self.forget_turn(end_pause)
 
     def _schedule_turn(self) -> None:
         self._is_turn_scheduled = True
@@ -136,13 +151,28 @@ class LoopThrottle:
         if self.free_at > monotonic():
             self._schedule_turn()
             return
-        assert self._waiting
         try:
-            self._waiting.popleft()()
+            if self._waiting:  # otherwise all were forgotten
+                function, _ = self._waiting.popitem(last=False)
+                function()
         finally:
             self._is_turn_scheduled = False
             if self._waiting:
                 self._schedule_turn()
+
+
+class Throttles:
+    """The throttles of a host's quota owners: all sessions with one owner share one throttle, for as long as one of them is open."""
+
+    def __init__(self) -> None:
+        self._by_owner: WeakValueDictionary[str, LoopThrottle] = WeakValueDictionary()
+
+    def of(self, owner: str) -> LoopThrottle:
+        """The throttle of this owner. An owner that has none gets a new one."""
+        throttle = self._by_owner.get(owner)
+        if throttle is None:
+            throttle = self._by_owner[owner] = LoopThrottle(owner, burst_seconds=BURST_SECONDS)
+        return throttle
 
 
 def _share_divisor(now: float) -> int:

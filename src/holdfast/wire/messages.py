@@ -82,6 +82,8 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
 class PeerError(HoldfastError):
     """An error response from the remote peer. If a handler raises it, the same error is sent as the handler's answer."""
 
+    has_own_words = False
+
     def __init__(self, rpc_code: int, message: str, data: Any = None) -> None:
         super().__init__(codes.PEER_ERROR, message)
         self.rpc_code = rpc_code

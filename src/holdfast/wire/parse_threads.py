@@ -1,11 +1,11 @@
 """Parse long messages in threads, so that parsing does not block the event loop."""
 
 from collections.abc import Callable
-from time import thread_time
 from typing import Any, TypeVar
 
 from holdfast.model.limits import Limits
 from holdfast.model.worker_threads import WorkerThreads
+from holdfast.wire.charged_threads import run_charged
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.messages import Message, Raw, parse_line
 
@@ -23,20 +23,6 @@ async def parse_in_thread(text: bytes | bytearray, limits: Limits, throttle: Loo
 async def run_in_parse_thread(
     function: Callable[..., T], text: bytes | bytearray | Raw, *args: Any, throttle: LoopThrottle
 ) -> T:
-    """Call a function that reads a long text, in a thread.
-
-    Because of the GIL, the thread slows the event loop, so the throttle's owner is charged for the time. An estimate is
-    charged at once, so that not all connections of an owner begin at the same time.
-    """
+    """Call a function that reads a long text, in a thread. The throttle's owner is charged for the time."""
     estimate = len(text) * _SECONDS_PER_BYTE
-    throttle.charge(estimate)
-    result, seconds = await PARSE_THREADS.run(_run_timed, function, text, *args, owner=throttle.owner)
-    throttle.charge(seconds - estimate)
-    return result
-
-
-def _run_timed(function: Callable[..., T], *args: Any) -> tuple[T, float]:
-    """Call the function. Return its result, and the processor time that it took."""
-    began = thread_time()
-    result = function(*args)
-    return result, thread_time() - began
+    return await run_charged(PARSE_THREADS, function, text, *args, throttle=throttle, estimate=estimate)

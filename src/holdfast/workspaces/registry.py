@@ -23,6 +23,7 @@ from holdfast.model.untrusted_file import (
     open_untrusted_file,
     read_descriptor,
 )
+from holdfast.model.visible_text import display_path
 from holdfast.model.workspace import Workspace
 from holdfast.workspaces.bindings import (
     Announcement,
@@ -84,17 +85,19 @@ class Overlap:
         if self.root == self.folder:
             relation = f"This folder belongs to the workspace {slug!r}"
         elif is_within(self.folder, self.root):
-            relation = f"This folder contains a folder of the workspace {slug!r} ({self.folder})"
+            relation = (
+                f"This folder contains a folder of the workspace {slug!r} ({display_path(str(self.folder))})"
+            )
         else:
-            relation = f"This folder belongs to the workspace {slug!r} ({self.folder})"
+            relation = f"This folder belongs to the workspace {slug!r} ({display_path(str(self.folder))})"
         if not self.is_file_valid:
             return (
                 f"{relation}, whose file cannot be used, so this session is sandboxed. For a direct session, use another folder,"
-                f" or correct {self.file}"
+                f" or correct {display_path(str(self.file))}"
             )
         return (
             f"{relation}, which is sandboxed, so this session is sandboxed as well. For a direct session, use another folder,"
-            f' or write trust = "direct" in {self.file}'
+            f' or write trust = "direct" in {display_path(str(self.file))}'
         )
 
 

@@ -47,14 +47,14 @@ def find_in_ollama(address: str = OLLAMA) -> list[FoundModel]:
 
 
 def _ollama_models(address: str) -> Iterator[str]:
-    import http.client
-    import urllib.request
+    from holdfast.model.fetch_url import Deadline, FetchError, fetch_url
 
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = Deadline(_TIMEOUT_SECONDS)
     try:
-        with opener.open(f"{address}/api/tags", timeout=_TIMEOUT_SECONDS) as answer:
-            listed: Any = json.loads(answer.read(_MAX_BYTES))
-    except (OSError, http.client.HTTPException, ValueError, RecursionError):
+        listed: Any = json.loads(
+            fetch_url(f"{address}/api/tags", deadline=deadline, max_bytes=_MAX_BYTES, use_proxies=False)
+        )
+    except (FetchError, ValueError, RecursionError):
         return
     models = cast("dict[str, Any]", listed).get("models") if isinstance(listed, dict) else None
     for model in cast("list[Any]", models)[:_MAX_MODELS] if isinstance(models, list) else ():

@@ -14,6 +14,7 @@ from holdfast.agent.model.instructions import make_instructions
 from holdfast.agent.model.usage import Usage, describe_usage, sum_usage
 from holdfast.agent.parse_commands import is_command
 from holdfast.agent.slash_commands import SlashCommandAgent
+from holdfast.masking.likely_secrets import mask_listing
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
@@ -257,9 +258,8 @@ class ModelAgent:
         await turn.keep_setting("model", self.chosen_model)
         text = f"This session's model is {self.chosen_model} from now on."
         if self._models.settings.base_url and self.chosen_model not in known:
-            text += (
-                f" It was not checked: the next prompt shows whether {self._models.settings.base_url} has it."
-            )
+            url = mask_listing(self._models.settings.base_url)
+            text += f" It was not checked: the next prompt shows whether {url} has it."
         return f"{text}\n"
 
     async def _usage_command(self, argument: str, turn: TurnContext) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from urllib.parse import unquote
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.normal_form import normalize
 from holdfast.model.visible_text import replace_invalid_utf8, replace_invisible
 from holdfast.resolve.protected_paths import is_protected
 
@@ -242,8 +242,8 @@ def comparable_name(name: str) -> str:
     Some file systems ignore case and invisible characters (HFS+; ext4 and F2FS with case folding), or dots and spaces at the end
     (FAT, NTFS), or accept a stream name after a colon (NTFS). For short names, such as `GIT~1`, see `Roots.is_guarded`.
     """
-    visible = replace_invisible(unicodedata.normalize("NFKC", name).casefold(), lambda _: "")
-    return unicodedata.normalize("NFKC", visible.partition(":")[0].rstrip(". "))
+    visible = replace_invisible(normalize("NFKC", name).casefold(), lambda _: "")
+    return normalize("NFKC", visible.partition(":")[0].rstrip(". "))
 
 
 def _components(path: str) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ class _Files:
     def __init__(
         self, context: SessionContext, roots: Roots, locks: FileLocks, editor: EditorFiles | None
     ) -> None:
-        self._owner = str(context.session_id)
+        self._owner = context.payer
         self._cwd = PurePath(context.cwd)
         self._roots = roots
         self._locks = locks

@@ -180,12 +180,8 @@ def tasks_toolbox(
 
 
 async def _run(call: Call, function: Callable[..., T], *args: Any) -> T:
-    """Run a function in a thread. The sessions share the threads, and each session uses at most one at a time."""
-    return await _THREADS.run(function, *args, owner=_session_id(call))
-
-
-def _session_id(call: Call) -> str:
-    return call.session.session_id if call.session else ""
+    """Run a function in a thread. The sessions share the threads, and each quota owner uses at most one at a time."""
+    return await _THREADS.run(function, *args, owner=call.session.payer if call.session else "")
 
 
 def _caller(call: Call) -> str:

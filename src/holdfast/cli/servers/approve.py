@@ -251,10 +251,7 @@ async def _review_definitions(
     host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints], *, yes: bool
 ) -> ReviewCounts:
     spec, user_id, mask = session.server(server), session.context.user_id or "", session.record.mask
-    if not print_for_review(await _definition_lines(host, session, server, tools)):
-        print_line(
-            f"The definitions of these {len(tools)} tools are longer than the screen: scroll up and read all of them."
-        )
+    print_for_review(await _definition_lines(host, session, server, tools))
     is_approved = yes or confirm("Approve them as they are shown?")
     if is_approved:
         await host.approvals.approve_tools(

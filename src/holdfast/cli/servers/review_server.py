@@ -224,7 +224,7 @@ class _Review:
         shown = [f"{quote(self._entry.name)}, from {quote(self._entry.origin)}"]
         shown += (f"  {line}" for line in (*lines, *(await self._changes(summary, files, program_path))))
         if not print_for_review(shown):
-            print_line("This is longer than the screen: scroll up and read all of it. In short:")
+            print_line("In short:")
             print_wrapped(f"  {describe_briefly(self._summary)}")
 
     async def describe(self) -> list[str]:

@@ -24,16 +24,16 @@ _Marked: TypeAlias = tuple[_Path, str, str]
 class ParamHeaders:
     """The marked arguments of each tool of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, quota_owner: str = "") -> None:
+        """`quota_owner` is that of the link's session; see `Scope.quota_owner`."""
+        self._quota_owner = quota_owner
         self._by_tool: dict[str, tuple[_Marked, ...]] = {}
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
         """Replace the tools."""
         marked = [tool for tool in tools if _MARK.encode() in bytes(tool.input_schema)]
         if sum(len(tool.input_schema) for tool in marked) > LONG_LINE_BYTES:
-            self._by_tool = await PARSE_THREADS.run(
-                _find_marked_in_tools, marked, owner=f"headers {id(self)}"
-            )
+            self._by_tool = await PARSE_THREADS.run(_find_marked_in_tools, marked, owner=self._quota_owner)
         else:
             self._by_tool = _find_marked_in_tools(marked)
 

@@ -87,7 +87,7 @@ class RemoteConnector:
 
         public_only = is_public_only(spec, scope)
         # A server that sessions share has a quota of its own.
-        quota_owner = scope.context.session_id if scope is not None else f"server {spec.name}"
+        quota_owner = scope.quota_owner if scope is not None else f"server {spec.name}"
         choose_pool = pools.pool_chooser(
             parse_url(spec.transport.url), public_only=public_only, quota_owner=quota_owner
         )

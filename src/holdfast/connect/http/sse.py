@@ -8,7 +8,7 @@ from yarl import URL
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_events, read_message
-from holdfast.connect.http.link_tasks import LinkTasks
+from holdfast.connect.http.link_tasks import MAX_POSTS, LinkTasks
 from holdfast.connect.http.outgoing_message import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.masking.urls import secrets_in_urls
@@ -18,8 +18,6 @@ from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
 
-_MAX_POSTS = 16  # how many messages are sent concurrently
-
 
 class SseTransport:
     """Carries a peer's messages. Each is sent as a POST, in its own task."""
@@ -28,8 +26,8 @@ class SseTransport:
         self._peer = peer
         self._endpoint = endpoint
         self._options = options
-        self._link_tasks = LinkTasks(peer, options.limits)
-        self._posts = asyncio.Semaphore(_MAX_POSTS)
+        self._link_tasks = LinkTasks(peer)
+        self._posts = asyncio.Semaphore(MAX_POSTS)
         self._post_url: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
 
     @property
@@ -57,7 +55,9 @@ class SseTransport:
     # Called by the peer
 
     def write(self, data: bytes) -> None:
-        self._link_tasks.start(self._post(parse_outgoing(data, ParamHeaders())))
+        message = parse_outgoing(data, ParamHeaders())
+        start = self._link_tasks.start if message.is_request else self._link_tasks.start_post
+        start(self._post(message))
 
     def pause_reading(self) -> None:
         """Do nothing, because `_read_stream` waits for capacity before it delivers a request."""

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.endpoint import EVENT_STREAM, Endpoint
 from holdfast.connect.http.event_stream import StreamPosition, read_body, read_messages
-from holdfast.connect.http.link_tasks import LinkTasks
+from holdfast.connect.http.link_tasks import MAX_POSTS, LinkTasks
 from holdfast.connect.http.outgoing_message import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse
@@ -35,7 +35,6 @@ from holdfast.wire.strict_json import exceeds_limit
 log = logging.getLogger(__name__)
 
 _POST_HEADERS = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
-_MAX_ONE_WAY = 16  # how many answers and notifications are sent concurrently
 _DRAIN_SECONDS = 1.0  # how long to wait for the end of a stream after the answer
 _SESSION_ENDED_STATUSES = (400, 404)
 
@@ -47,10 +46,10 @@ class HttpTransport:
         self._peer = peer
         self._endpoint = endpoint
         self._options = options
-        self._param_headers = ParamHeaders()
+        self._param_headers = ParamHeaders(peer.throttle.owner)
         self._requests: dict[Id, tuple[OutgoingMessage, asyncio.Task[None]]] = {}
-        self._link_tasks = LinkTasks(peer, options.limits)
-        self._one_way = asyncio.Semaphore(_MAX_ONE_WAY)
+        self._link_tasks = LinkTasks(peer)
+        self._one_way = asyncio.Semaphore(MAX_POSTS)
         self._initialized_post: asyncio.Task[None] | None = None
         self._mcp_session = McpSessionHeaders()
 
@@ -78,7 +77,7 @@ class HttpTransport:
             task = self._link_tasks.start(self._send_request(message))
             self._requests[message.id] = (message, task)
         else:
-            task = self._link_tasks.start(self._send_one_way(message))
+            task = self._link_tasks.start_post(self._send_one_way(message))
             if message.method == "notifications/initialized":
                 self._initialized_post = task
 

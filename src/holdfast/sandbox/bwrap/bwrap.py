@@ -40,6 +40,7 @@ from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.spawn_request import Cgroup, SpawnRequest
 from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE, OWN_PYTHON, system_path
+from holdfast.sandbox.package_watch import PackageRoots
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import open_no_symlinks, open_root
@@ -187,6 +188,7 @@ class _ProcessBuilder:
         self.folder_group = ""
         self.ready_fd = self.start_fd = -1
         self.guarded_roots: tuple[GuardedRoot, ...] = ()
+        self.packages: PackageRoots = PackageRoots()
         self.egress_channel: socket.socket | None = None
 
     def build(self, known_roots: KnownRoots) -> PreparedProcess:
@@ -267,6 +269,7 @@ class _ProcessBuilder:
             wait_and_check=plan.wait_and_check,
             start_fd=self.start_fd,
             guarded_roots=self.guarded_roots,
+            packages=self.packages,
             visible=tuple(mount.path for mount in (*filesystem.mounts, *filesystem.system_mounts)),
             after_setup=self.after_setup.pop_all(),
             after_exit=self.after_exit.pop_all(),
@@ -342,7 +345,7 @@ class _ProcessBuilder:
         plan = guard_roots(
             roots, self.confinement, self.resources, self.after_setup, self.after_exit, executed
         )
-        self.guarded_roots, guards = plan.watched, plan.guards
+        self.guarded_roots, self.packages, guards = plan.watched, plan.packages, plan.guards
         guarded = {guard.target.path for guard in guards}
         unguarded = [self._mount_opened(root, kind="bind") for root in roots if root.path not in guarded]
         bound = sum(not guard.is_placeholder for guard in guards)

@@ -112,6 +112,7 @@ class ContainerSandbox:
                 visible=(*confinement.roots, *confinement.readable),
                 resources=resources.pop_all(),
                 guarded_roots=guarded.watched,
+                packages=guarded.packages,
                 after_setup=after_setup.pop_all(),
                 after_exit=after_exit.pop_all(),
             )

@@ -75,8 +75,10 @@ class SqliteStore(Store):
     ) -> T:
         return await self._writer.run(work, must_happen=must_happen, on_postponed_done=on_postponed_done)
 
-    def submit(self, work: Callable[[Tx], T], on_done: OnDone) -> None:
-        self._writer.submit(work, on_done)
+    def submit(
+        self, work: Callable[[Tx], T], on_done: OnDone, *, quota_owner: str = "", size: int = 0
+    ) -> None:
+        self._writer.submit(work, on_done, quota_owner=quota_owner, size=size)
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
         return await self._readers.run(work)

@@ -16,7 +16,17 @@ log = getLogger(__name__)
 class WorkItem:
     """A function to run in a thread of the store. `on_done` is called on the event loop that made the item."""
 
-    __slots__ = ("error", "loop", "must_happen", "on_done", "on_postponed_done", "result", "work")
+    __slots__ = (
+        "error",
+        "loop",
+        "must_happen",
+        "on_done",
+        "on_postponed_done",
+        "quota_owner",
+        "result",
+        "size",
+        "work",
+    )
 
     def __init__(
         self,
@@ -25,8 +35,13 @@ class WorkItem:
         *,
         must_happen: bool = False,
         on_postponed_done: Callable[[], object] | None = None,
+        quota_owner: str = "",
+        size: int = 0,
     ) -> None:
+        """`quota_owner` and `size`: see `Store.submit`."""
         self.work = work
+        self.quota_owner = quota_owner
+        self.size = size
         self.on_done = on_done
         self.must_happen = must_happen
         self.on_postponed_done = on_postponed_done

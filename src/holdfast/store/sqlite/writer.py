@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from logging import getLogger
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from holdfast.model import codes
@@ -19,6 +19,7 @@ from holdfast.store.pending_event import settle_future
 from holdfast.store.sqlite.database import Database, extend_wal
 from holdfast.store.sqlite.errors import explain_sqlite_error
 from holdfast.store.sqlite.work_item import WorkItem, awaited_item, send_results
+from holdfast.store.sqlite.write_turns import WriteTurns
 from holdfast.store.sqlite.write_tx import Holder, SqlTx
 from holdfast.store.store import AfterCommit, OnDone
 from holdfast.store.suspension import new_transaction_lock
@@ -27,8 +28,6 @@ log = getLogger(__name__)
 
 Work = Callable[[SqlTx], Any]
 
-# A larger batch is not faster and delays its first write.
-_MAX_BATCH = 1000
 # Postponed writes are committed in small batches, because the disk may have little space.
 _MAX_POSTPONED_BATCH = 100
 _RETRY_SECONDS = 1.0
@@ -52,6 +51,9 @@ class Writer:
         self._holder = holder
         self._now = now
         self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()
+        self._turns = WriteTurns(self._queue)
+        self._last: WorkItem | None = None
+        """The write that is made after all others, when the thread ends."""
         self._thread = threading.Thread(target=self._run, name="holdfast-store-writer", daemon=True)
         self._lock = threading.Lock()
         self._transaction_lock = new_transaction_lock()
@@ -99,9 +101,18 @@ class Writer:
         *,
         must_happen: bool = False,
         on_postponed_done: Callable[[], object] | None = None,
+        quota_owner: str = "",
+        size: int = 0,
     ) -> None:
         """Run a function in a transaction, and call `on_done` when its writes are durable or have failed."""
-        item = WorkItem(work, on_done, must_happen=must_happen, on_postponed_done=on_postponed_done)
+        item = WorkItem(
+            work,
+            on_done,
+            must_happen=must_happen,
+            on_postponed_done=on_postponed_done,
+            quota_owner=quota_owner,
+            size=size,
+        )
         # Under the lock, because an item after the `None` that ends the thread would never be run.
         with self._lock:
             if self._closed:
@@ -121,8 +132,7 @@ class Writer:
             if self._closed:
                 return
             self._closed = True
-        last, released = awaited_item(lambda tx: tx.release_all())
-        self._queue.put(last)
+        self._last, released = awaited_item(lambda tx: tx.release_all())
         self._queue.put(None)
         try:
             await released
@@ -150,40 +160,32 @@ class Writer:
 
     def _run_items(self, db: Database, tx: SqlTx, first: WorkItem | None) -> None:
         items = [] if first is None else [first]
-        wait: float | None = None
         while True:
-            ended = self._collect_items(items, wait)
             if items:
                 self._commit(db, tx, items)
                 send_results(items)
-                items.clear()
+                items.clear()  # keep no result alive while waiting
             elif self._postponed:
                 self._try_or_log(lambda: self._write_postponed(db, tx), "postponed writes not written")
-            if ended:
+            if self._turns.has_ended and self._turns.is_empty:
+                self._run_last(db, tx)
                 return
             if self._commits >= _COMMITS_BEFORE_EXTENDING and not self._is_wal_extended:
                 self._is_wal_extended = True
                 self._try_or_log(
                     lambda: self._write(db, tx, self._extend_wal), "write-ahead log not extended"
                 )
-            if tx.has_unindexed_messages and self._queue.empty():  # no caller is waiting
+            if tx.has_unindexed_messages and self._turns.is_empty:  # no caller is waiting
                 self._try_or_log(
                     lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed"
                 )
             wait = self._run_hooks_and_renew(db, tx)
+            items = self._turns.take(wait)
 
-    def _collect_items(self, items: list[WorkItem], wait: float | None) -> bool:
-        """Wait for an item, then collect all that are queued. Return True if the thread must end."""
-        try:
-            # Only this thread takes items, so `get` does not block if the queue is not empty.
-            while not items or (len(items) < _MAX_BATCH and not self._queue.empty()):
-                item = self._queue.get(timeout=wait)
-                if item is None:
-                    return True
-                items.append(item)
-        except Empty:
-            pass
-        return False
+    def _run_last(self, db: Database, tx: SqlTx) -> None:
+        if self._last is not None:
+            self._commit(db, tx, [self._last])
+            send_results([self._last])
 
     def _commit(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> None:
         try:

@@ -137,7 +137,7 @@ class HttpReceiver(Generic[C]):
             await self._send_error(send, error)
             return
         throttle = self._throttle_of(http.caller.caller_id, connection)
-        work = self._receive(scope["method"], http, throttle, connection)
+        work = self._receive(scope, http, throttle, connection)
         if connection is not None:
             # A server that passes connections lets the requests of a caller take turns itself.
             await work
@@ -147,15 +147,17 @@ class HttpReceiver(Generic[C]):
         await run_in_turns(work, lambda: throttle.task_turns)
 
     async def _receive(
-        self, method: str, http: HttpExchange[C], throttle: LoopThrottle, connection: Connection | None
+        self, scope: Scope, http: HttpExchange[C], throttle: LoopThrottle, connection: Connection | None
     ) -> None:
         """Answer a request whose head was accepted: read and parse its body, and pass the message to the handler."""
+        has_unread_body = scope["method"] == "POST"
         try:
-            match method:
+            match scope["method"]:
                 case "POST":
                     async with self.bodies.read(
                         http.receive, http.headers, http.caller.caller_id
                     ) as http.body:
+                        has_unread_body = False
                         if connection is not None:
                             connection.request_received()
                         message = await parse_body(http.body, self._limits, throttle)
@@ -168,6 +170,9 @@ class HttpReceiver(Generic[C]):
                     await self._handler.end_session(http)
         except HoldfastError as error:
             self._handler.on_refusal(error, http.caller)
+            if has_unread_body:
+                report_refusal(scope)
+                await discard_body(http.receive, self._http_limits)
             await self._send_error(http.send, error)
         except ClientDisconnectedError:
             pass
@@ -198,7 +203,7 @@ class HttpReceiver(Generic[C]):
         if not caller_id and connection is not None:
             return connection.throttle  # callers cannot be told apart, so the client's address is charged
         throttle = self._throttles.pop(caller_id, None) or LoopThrottle(
-            f"http {caller_id}", burst_seconds=BURST_SECONDS
+            caller_id, burst_seconds=BURST_SECONDS
         )
         self._throttles[caller_id] = throttle
         if len(self._throttles) > _MAX_THROTTLES:

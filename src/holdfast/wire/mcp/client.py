@@ -96,7 +96,8 @@ class Client:
         throttle: LoopThrottle | None = None,
     ) -> None:
         self.peer = peer
-        self._throttle = throttle or LoopThrottle(f"client {id(self)}")
+        self.throttle = throttle or LoopThrottle(f"client {id(self)}")
+        """Limits how much of the event loop's time the server's lists take."""
         self.server_info = server_info
         self._own_info = own_info
         self._limits = limits
@@ -154,7 +155,7 @@ class Client:
         ):
             # A page is decoded strictly, which is slow: it is decoded in a thread even if a result of its size would not be.
             page = (
-                await run_in_parse_thread(self.decode, raw, ToolPage, throttle=self._throttle)
+                await run_in_parse_thread(self.decode, raw, ToolPage, throttle=self.throttle)
                 if len(raw) > _STRICT_THREAD_BYTES
                 else self.decode(raw, ToolPage)
             )
@@ -213,7 +214,7 @@ class Client:
     async def run_in_thread_if_long(self, function: Callable[..., T], raw: Raw, *args: Any) -> T:
         """Return `function(raw, *args)`. If the server's result `raw` is long, call the function in a thread."""
         if len(raw) > _THREAD_BYTES:
-            return await run_in_parse_thread(function, raw, *args, throttle=self._throttle)
+            return await run_in_parse_thread(function, raw, *args, throttle=self.throttle)
         return function(raw, *args)
 
     async def decode_result(self, raw: Raw) -> CallResult:
