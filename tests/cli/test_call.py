@@ -234,7 +234,7 @@ def test_control_characters_reach_a_pipe_but_not_a_terminal(tmp_path: Path, *, t
 def test_errors_are_printed_without_control_characters(capsys: pytest.CaptureFixture[str]):
     print_error(HoldfastError(codes.BAD_ANSWER, "It said:\n  | \x1b[2J"))
 
-    assert capsys.readouterr().err.startswith("Error: It said:\n  | �[2J\nHint: ")
+    assert capsys.readouterr().err.startswith("Error: It said:\n  | \\u001b[2J\nHint: ")
 
 
 def test_the_timeout_of_a_call_is_an_option_or_a_setting(tmp_path: Path):

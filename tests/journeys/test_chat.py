@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import __version__
+from holdfast.cli.terminal_text import WRAP_MARK
 from holdfast.testing.scripted_model import Answer, ScriptedModel, Text
 from holdfast.workspaces import Registry
 from tests.commands import run_holdfast
@@ -104,7 +105,9 @@ def test_chat_asks_whether_the_folder_belongs_to_the_workspace_that_it_names(hom
         screen.line("o")
         added = screen.until(READY)
 
-    assert f"of {cwd} says that this folder belongs to the workspace 'blog'" in question
+    assert f"of {cwd} says that this folder belongs to the workspace 'blog'" in question.replace(
+        f"\n{WRAP_MARK}", ""
+    )
     assert "tasks (" in banner
     assert "blog-1" in added
 
