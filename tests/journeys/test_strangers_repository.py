@@ -329,7 +329,9 @@ def test_package_uses_its_compiled_modules_unless_it_runs_files_of_the_project(
     named = "server.py" if names_file else "host.example"
     clone.write(command="npx", args=["-y", "fetched@1.0.0", named])
     with serve_registry() as registry:
-        registry.script = registry.script.replace("\n", "\nimport sys; del sys.argv[1:]\n", 1)  # ignores its arguments
+        registry.script = registry.script.replace(
+            "\n", "\nimport sys; del sys.argv[1:]\n", 1
+        )  # ignores its arguments
         variables = {
             "PATH": write_stand_ins(tmp_path / "bin"),
             "NPM_CONFIG_REGISTRY": registry.url,

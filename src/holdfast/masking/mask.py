@@ -13,6 +13,7 @@ from holdfast.masking.escapes import (
     decode,
     find_decoded,
     has_escapes,
+    may_have_escapes,
     unfinished_escapes,
 )
 from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, encode_secrets, join_spans
@@ -99,6 +100,8 @@ class Mask:
         first = self._find_partial(text)
         offset = max(0, len(text) - MAX_ENCODED_LENGTH)
         tail = text[offset:]
+        if not may_have_escapes(tail):
+            return first
         parts = [*decode(tail)]
         for end, is_left_out in unfinished_escapes(tail):
             parts.append(Decoded(tail[:end]))
