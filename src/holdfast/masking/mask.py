@@ -13,7 +13,6 @@ from holdfast.masking.escapes import (
     decode,
     find_decoded,
     has_escapes,
-    may_have_escapes,
     unfinished_escapes,
 )
 from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, encode_secrets, join_spans
@@ -84,10 +83,13 @@ class Mask:
         """
         return replace(self, includes_obtained=False)
 
-    def contains(self, text: str) -> bool:
-        """Whether there is a known secret in a text. Usually there is none, and then this is faster than `find`."""
+    def contains(self, text: str, *, is_plain: bool = False) -> bool:
+        """Whether there is a known secret in a text. Usually there is none, and then this is faster than `find`.
+
+        With `is_plain`, the text has no escapes.
+        """
         return self._contains(text) or (
-            has_escapes(text) and any(self._contains(part.text) for part in decode(text))
+            not is_plain and has_escapes(text) and any(self._contains(part.text) for part in decode(text))
         )
 
     def find(self, text: str) -> list[Span]:
@@ -95,13 +97,16 @@ class Mask:
         spans = [*self._find(text), *find_decoded(text, self._find)]
         return join_spans(spans) if spans else spans
 
-    def find_partial_at_end(self, text: str) -> int:
-        """The index at which an unfinished known secret may begin at the end of the text; the length of the text if there is none."""
+    def find_partial_at_end(self, text: str, *, is_plain: bool = False) -> int:
+        """The index at which an unfinished known secret may begin at the end of the text; the length of the text if there is none.
+
+        With `is_plain`, the text has no escapes.
+        """
         first = self._find_partial(text)
+        if is_plain:
+            return first
         offset = max(0, len(text) - MAX_ENCODED_LENGTH)
         tail = text[offset:]
-        if not may_have_escapes(tail):
-            return first
         parts = [*decode(tail)]
         for end, is_left_out in unfinished_escapes(tail):
             parts.append(Decoded(tail[:end]))

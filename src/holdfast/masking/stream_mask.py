@@ -1,6 +1,7 @@
 """Mask known secrets in a text that arrives in pieces."""
 
 from holdfast.masking import MASKED
+from holdfast.masking.escapes import may_have_escapes
 from holdfast.masking.mask import Mask, mask_spans
 from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, skip_token
 
@@ -38,12 +39,13 @@ class StreamMask:
             self._is_in_token = False
         # Find the whole secrets, and the index from which the text may be an unfinished secret.
         text = self._sent + self.delayed + piece
-        spans = self._mask.find(text) if self._mask.contains(text) else []
+        is_plain = not may_have_escapes(text)
+        spans = self._mask.find(text) if self._mask.contains(text, is_plain=is_plain) else []
         if spans and spans[-1][1] == len(text) and CONTEXT_TOKEN_START in text[spans[-1][0] :]:
             self._is_in_token = True
             unfinished = len(text)
         else:
-            unfinished = self._mask.find_partial_at_end(text)
+            unfinished = self._mask.find_partial_at_end(text, is_plain=is_plain)
         if not spans and unfinished == len(text):
             shown = text[len(self._sent) :]
             self._sent = self.delayed = ""
